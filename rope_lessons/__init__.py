@@ -1,0 +1,74 @@
+"""Rotary position embeddings and length extrapolation: every method as a setting of five knobs.
+
+The functions here are flat and functional, like ``torch.nn.functional``. Each names the chapter that derives it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from rope_lessons import nn
+from rope_lessons.attention import attention, attention_with_lse, explain_backend
+from rope_lessons.entropy import attention_entropy, log_n_scale
+from rope_lessons.local import alibi_slopes, causal_mask, dense_mask, lambda_mask, receptive_field, window_mask
+from rope_lessons.radix import (
+    decode_position,
+    digits,
+    dynamic_ntk_frequencies,
+    from_digits,
+    ntk_frequencies,
+    pi_frequencies,
+)
+from rope_lessons.rerope import leaky_distance
+from rope_lessons.rotary import apply_rotary, half_to_interleaved, interleaved_to_half, rotary_table, rotate
+from rope_lessons.scheme import METHODS, SCHEMES, FrequencySpec, LogN, Method, Plan, Scheme, scheme
+from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding, sinusoidal_kernel
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "SCHEMES",
+    "FrequencySpec",
+    "LogN",
+    "Method",
+    "Plan",
+    "Scheme",
+    "alibi_slopes",
+    "apply_rotary",
+    "attention",
+    "attention_entropy",
+    "attention_with_lse",
+    "causal_mask",
+    "decode_position",
+    "dense_mask",
+    "digits",
+    "dynamic_ntk_frequencies",
+    "explain_backend",
+    "from_digits",
+    "half_to_interleaved",
+    "interleaved_to_half",
+    "lambda_mask",
+    "leaky_distance",
+    "log_n_scale",
+    "nn",
+    "ntk_frequencies",
+    "pi_frequencies",
+    "receptive_field",
+    "rope_frequencies",
+    "rotary_table",
+    "rotate",
+    "scheme",
+    "sinusoidal_encoding",
+    "sinusoidal_kernel",
+    "window_mask",
+]
+
+_LAZY = ("exercises", "figures", "lab")  # these need matplotlib or are used by few: imported on first use
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

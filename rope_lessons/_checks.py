@@ -1,0 +1,74 @@
+"""Checks of arguments. Every error names the argument, what it got and what it takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+def check_dim(dim: Any, least: int = 2) -> None:
+    if not isinstance(dim, (int, torch.SymInt)) or isinstance(dim, bool):
+        raise TypeError(f"dim must be an even int of at least {least}, got {dim!r} of type {type(dim).__name__}")
+    if dim < least or dim % 2:
+        raise ValueError(f"dim must be an even int of at least {least}, got {dim}")
+
+
+def check_positive(name: str, value: Any) -> None:
+    _check_number(name, value, "a positive finite number")
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{name} must be a positive finite number, got {value}")
+
+
+def check_not_negative(name: str, value: Any) -> None:
+    _check_number(name, value, "a finite number of at least 0")
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
+
+
+def check_count(name: str, value: Any, least: int = 0) -> None:
+    if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int of at least {least}, got {value!r} of type {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be an int of at least {least}, got {value}")
+
+
+def _check_number(name: str, value: Any, what: str) -> None:
+    numbers = (int, float, torch.SymInt, torch.SymFloat)
+    if not isinstance(value, numbers) or isinstance(value, bool):
+        raise TypeError(f"{name} must be {what}, got {value!r} of type {type(value).__name__}")
+
+
+def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+    if value not in tuple(choices):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_positions(name: str, positions: Any) -> None:
+    """Positions must be exact: int64, or float64 where they are fractional. bfloat16 merges them past 256."""
+    if not isinstance(positions, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor of int64 or float64, got {type(positions).__name__}")
+    if positions.dtype not in (torch.int64, torch.float64):
+        raise TypeError(f"{name} must be int64, or float64 when fractional, got {positions.dtype}; convert on purpose")
+
+
+def check_tensor(name: str, tensor: Any, dims: int | None = None) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
+    if dims is not None and tensor.ndim != dims:
+        raise ValueError(f"{name} must have {dims} dimensions, got shape {tuple(tensor.shape)}")
+
+
+def check_frequencies(frequencies: Any, dims: tuple[int, ...] = (1, 2)) -> None:
+    if not isinstance(frequencies, torch.Tensor):
+        raise TypeError(f"frequencies must be a float64 tensor, got {type(frequencies).__name__}")
+    if frequencies.dtype != torch.float64:
+        raise TypeError(f"frequencies must be float64 (angles are computed in float64), got {frequencies.dtype}")
+    if frequencies.ndim not in dims:
+        shapes = {1: "(dim/2,)", 2: "(heads, dim/2)"}
+        wanted = " or ".join(shapes[d] for d in dims)
+        raise ValueError(f"frequencies must have shape {wanted}, got {tuple(frequencies.shape)}")

@@ -1,0 +1,228 @@
+"""Attention for every setting of the five knobs.
+
+``attention`` checks its arguments, works out who sees whom, and hands over to a backend. The ``reference`` backend
+is dense and reads like the equation; it is what any faster backend is tested against.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rope_lessons._checks import check_choice, check_count, check_frequencies, check_positions, check_tensor
+from rope_lessons.attention.reference import reference_attention
+from rope_lessons.attention.visibility import visible_keys
+from rope_lessons.scheme import Scheme
+
+BACKENDS = ("auto", "reference")
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scheme: Scheme,
+    *,
+    q_positions: Tensor | None = None,
+    k_positions: Tensor | None = None,
+    lengths: Tensor | None = None,
+    document_ids: Tensor | None = None,
+    bias: Tensor | None = None,
+    length: int | None = None,
+    frequencies: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    r"""Softmax attention with the five knobs of a scheme.
+
+    The score of query :math:`i` and key :math:`j` is
+
+    .. math:: s_i \, \langle \mathbf{R}(f(p_i - p_j)\,\boldsymbol\omega)\,\mathbf{q}_i, \mathbf{k}_j\rangle / \sqrt{d}
+              \; + \; b(i, j)
+
+    where :math:`j` is visible to :math:`i`, and the output the average of the values with its softmax. A query
+    that sees no key (padding) gets zeros. Without positions, queries are the *last* tokens of the keys.
+
+    Args:
+        q: ``(batch, heads, q_len, head_dim)``, ``q_len <= k_len``.
+        k: ``(batch, kv_heads, k_len, head_dim)``, ``kv_heads`` dividing ``heads``.
+        v: ``(batch, kv_heads, k_len, value_dim)``, of any ``value_dim``.
+        scheme: the knobs. Queries and keys come unrotated.
+        q_positions, k_positions: int64, or float64 when fractional; ``(len,)`` or ``(batch, len)``. By default
+            0, 1, 2, … for keys, and those of the last tokens for queries. Only the distance map and ALiBi see them.
+        lengths: int64 ``(batch,)``: only the first ``lengths[b]`` tokens of row ``b`` are real (padding on the right).
+        document_ids: int64 ``(k_len,)`` or ``(batch, k_len)``: tokens see their own document only (packed documents,
+            each a run of equal ids); negative ids are padding, on either side.
+        bias: added to the scores, after scale and :math:`1/\sqrt d`; broadcasts to ``(batch, heads, q_len, k_len)``.
+        length: length of the text, for frequencies that depend on it (dynamic NTK); ``k_len`` by default.
+        frequencies: float64 ``(dim/2,)`` or ``(heads, dim/2)``, in place of the scheme's. Gradients flow to it.
+        backend: ``"auto"`` or ``"reference"``.
+
+    Returns:
+        tensor ``(batch, heads, q_len, value_dim)`` of the dtype of ``v``.
+
+    Raises:
+        TypeError, ValueError: shapes, dtypes or devices that don't match; an unknown backend.
+
+    Chapter 02 derives it for RoPE; each later chapter turns one knob.
+
+    >>> from rope_lessons import scheme
+    >>> q = k = v = torch.ones(1, 2, 3, 8)
+    >>> attention(q, k, v, scheme("rope", dim=8)).shape
+    torch.Size([1, 2, 3, 8])
+    """
+    return attention_with_lse(
+        q,
+        k,
+        v,
+        scheme,
+        q_positions=q_positions,
+        k_positions=k_positions,
+        lengths=lengths,
+        document_ids=document_ids,
+        bias=bias,
+        length=length,
+        frequencies=frequencies,
+        backend=backend,
+    )[0]
+
+
+def attention_with_lse(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scheme: Scheme,
+    *,
+    q_positions: Tensor | None = None,
+    k_positions: Tensor | None = None,
+    lengths: Tensor | None = None,
+    document_ids: Tensor | None = None,
+    bias: Tensor | None = None,
+    length: int | None = None,
+    frequencies: Tensor | None = None,
+    backend: str = "auto",
+) -> tuple[Tensor, Tensor]:
+    r"""As :func:`attention`, with the log-sum-exp of each query's scores.
+
+    Two attentions over disjoint keys merge exactly by their log-sum-exp: the output is the average of the two
+    with weights :math:`e^{\text{lse}_1}` and :math:`e^{\text{lse}_2}`.
+
+    Returns:
+        the output, and the log-sum-exp ``(batch, heads, q_len)`` in float32 (float64 for float64 inputs);
+        minus infinity for a query that sees no key.
+
+    >>> from rope_lessons import scheme
+    >>> q = k = v = torch.zeros(1, 1, 2, 4)
+    >>> attention_with_lse(q, k, v, scheme("rope", dim=4))[1]  # log of 1 and of 2 visible keys
+    tensor([[[0.0000, 0.6931]]])
+    """
+    shapes = _check_inputs(q, k, v, scheme)
+    check_choice("backend", backend, BACKENDS)
+    visible = visible_keys(scheme, shapes.q_len, shapes.k_len, shapes.batch, q.device, lengths, document_ids)
+    q_positions, k_positions = _positions(q_positions, k_positions, shapes, q.device)
+    if frequencies is None:
+        frequencies = _scheme_frequencies(scheme, shapes.k_len if length is None else length, q.device)
+    else:
+        _check_override(frequencies, shapes)
+    _check_bias(bias, shapes)
+    return reference_attention(q, k, v, scheme, q_positions, k_positions, visible, bias, frequencies)
+
+
+def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend: str = "auto") -> str:
+    """Which backend ``attention`` would use for these inputs, and why.
+
+    >>> from rope_lessons import scheme
+    >>> q = k = v = torch.zeros(1, 1, 2, 4)
+    >>> explain_backend(q, k, v, scheme("rope", dim=4))
+    'reference: dense; it is the only backend of this version and takes every scheme'
+    """
+    _check_inputs(q, k, v, scheme)
+    check_choice("backend", backend, BACKENDS)
+    return "reference: dense; it is the only backend of this version and takes every scheme"
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    batch: int
+    heads: int
+    q_len: int
+    k_len: int
+    head_dim: int
+
+
+def _check_inputs(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> _Shapes:
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_tensor(name, tensor, dims=4)
+        if tensor.dtype != q.dtype or tensor.device != q.device:
+            raise ValueError(
+                f"{name} must have the dtype and device of q ({q.dtype}, {q.device}), "
+                f"got {tensor.dtype}, {tensor.device}"
+            )
+    if not isinstance(scheme, Scheme):
+        raise TypeError(f"scheme must be a Scheme (one layer, one phase), got {type(scheme).__name__}")
+    batch, heads, q_len, head_dim = q.shape
+    kv_heads, k_len = k.shape[1], k.shape[2]
+    if k.shape[0] != batch or k.shape[3] != head_dim:
+        raise ValueError(f"k must have shape ({batch}, kv_heads, k_len, {head_dim}) to match q, got {tuple(k.shape)}")
+    if tuple(v.shape[:3]) != (batch, kv_heads, k_len):
+        raise ValueError(
+            f"v must have shape ({batch}, {kv_heads}, {k_len}, value_dim) to match k, got {tuple(v.shape)}"
+        )
+    if heads % kv_heads:
+        raise ValueError(f"kv_heads must divide heads = {heads}, got {kv_heads}")
+    if q_len > k_len:
+        raise ValueError(f"q_len must be at most k_len = {k_len} (queries are the last tokens), got {q_len}")
+    if scheme.rotary_dim > head_dim:
+        raise ValueError(f"the scheme turns {scheme.rotary_dim} channels, but q has head_dim {head_dim}")
+    return _Shapes(batch, heads, q_len, k_len, head_dim)
+
+
+def _positions(
+    q_positions: Tensor | None, k_positions: Tensor | None, shapes: _Shapes, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    if (q_positions is None) != (k_positions is None):
+        if shapes.q_len != shapes.k_len:
+            raise ValueError("q_positions and k_positions must be given together when q_len and k_len differ")
+        q_positions = k_positions = q_positions if k_positions is None else k_positions
+    if q_positions is None or k_positions is None:
+        k_positions = torch.arange(shapes.k_len, device=device)
+        return k_positions[shapes.k_len - shapes.q_len :], k_positions
+    for name, positions, seq in (
+        ("q_positions", q_positions, shapes.q_len),
+        ("k_positions", k_positions, shapes.k_len),
+    ):
+        check_positions(name, positions)
+        if tuple(positions.shape) not in ((seq,), (shapes.batch, seq)):
+            raise ValueError(
+                f"{name} must have shape ({seq},) or ({shapes.batch}, {seq}), got {tuple(positions.shape)}"
+            )
+    return q_positions, k_positions
+
+
+def _scheme_frequencies(scheme: Scheme, length: int, device: torch.device) -> Tensor | None:
+    check_count("length", length, least=1)
+    if scheme.frequencies is None:
+        return None
+    where = "cpu" if device.type == "mps" else device  # Apple's GPUs have no float64
+    return scheme.frequencies(length, device=where)
+
+
+def _check_override(frequencies: Tensor, shapes: _Shapes) -> None:
+    check_frequencies(frequencies)
+    if 2 * frequencies.shape[-1] > shapes.head_dim:
+        raise ValueError(
+            f"frequencies must have at most head_dim/2 = {shapes.head_dim // 2} columns, got {frequencies.shape[-1]}"
+        )
+    if frequencies.ndim == 2 and frequencies.shape[0] != shapes.heads:
+        raise ValueError(f"frequencies must have one row per head ({shapes.heads}), got {frequencies.shape[0]} rows")
+
+
+def _check_bias(bias: Tensor | None, shapes: _Shapes) -> None:
+    if bias is None:
+        return
+    check_tensor("bias", bias)
+    full = (shapes.batch, shapes.heads, shapes.q_len, shapes.k_len)
+    sizes = zip(reversed(bias.shape), reversed(full), strict=False)
+    if bias.ndim > 4 or any(size not in (1, wanted) for size, wanted in sizes):
+        raise ValueError(f"bias must broadcast to (batch, heads, q_len, k_len) = {full}, got {tuple(bias.shape)}")

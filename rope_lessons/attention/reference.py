@@ -1,0 +1,87 @@
+"""The dense reference: every score is computed, for any setting of the five knobs and any dtype.
+
+The bent distance needs one trick. ``f`` is linear on each of its three pieces (near, far before, far after), and a
+linear function of p_i - p_j splits into a part that turns the query and a part that turns the key. So each piece is
+a plain rotary product, and each score is picked from the piece that its distance falls in. The tests compare this
+with the equation written out pair by pair.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rope_lessons.local import alibi_slopes
+from rope_lessons.rotary import apply_rotary
+from rope_lessons.scheme import Scheme, default_base_scale
+
+
+def reference_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scheme: Scheme,
+    q_positions: Tensor,
+    k_positions: Tensor,
+    visible: Tensor,
+    bias: Tensor | None,
+    frequencies: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp. Arguments as in ``attention``, already checked and filled in; ``visible`` is
+    boolean ``(batch or 1, 1, q_len, k_len)``."""
+    group = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
+    with torch.autocast(q.device.type, enabled=False):  # the reference keeps the precision of its inputs
+        products = rotary_products(q, k, scheme, q_positions, k_positions, frequencies)
+        scores = products * default_base_scale(scheme, q.shape[-1])
+        if scheme.scale is not None:
+            counts = visible.sum(dim=-1, keepdim=True)
+            scores = scores * scheme.scale(counts).to(scores.dtype)
+        if scheme.alibi:
+            slopes = alibi_slopes(q.shape[1], device=q.device).view(-1, 1, 1)
+            scores = scores - (slopes * distances(q_positions, k_positions).abs()).to(scores.dtype)
+        if bias is not None:
+            scores = scores + bias.to(scores.dtype)
+        return softmax_average(scores, visible, v)
+
+
+def distances(q_positions: Tensor, k_positions: Tensor) -> Tensor:
+    """p_i - p_j as ``(batch or 1, 1, q_len, k_len)``."""
+    difference = q_positions.unsqueeze(-1) - k_positions.unsqueeze(-2)
+    return difference.view(-1, 1, *difference.shape[-2:])
+
+
+def rotary_products(
+    q: Tensor, k: Tensor, scheme: Scheme, q_positions: Tensor, k_positions: Tensor, frequencies: Tensor | None
+) -> Tensor:
+    """The products <R(f(p_i - p_j) ω) q_i, k_j>, ``(batch, heads, q_len, k_len)`` in float32 or float64."""
+    if frequencies is None:
+        return _products(q, k)
+
+    def turned(x: Tensor, positions: Tensor) -> Tensor:
+        return apply_rotary(x, positions, frequencies, layout=scheme.layout, scale=scheme.rotary_scale)
+
+    near = _products(turned(q, q_positions), turned(k, k_positions))
+    if scheme.slope == 1.0:
+        return near
+    # Far before: f = w + slope (p_i - p_j - w) = (offset + slope p_i) - slope p_j. Far after: with -offset.
+    offset = scheme.window * (1.0 - scheme.slope)
+    far_k = turned(k, scheme.slope * k_positions.to(torch.float64))
+    before = _products(turned(q, scheme.slope * q_positions.to(torch.float64) + offset), far_k)
+    after = _products(turned(q, scheme.slope * q_positions.to(torch.float64) - offset), far_k)
+    distance = distances(q_positions, k_positions)
+    return torch.where(distance.abs() < scheme.window, near, torch.where(distance >= 0, before, after))
+
+
+def _products(q: Tensor, k: Tensor) -> Tensor:
+    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.to(dtype) @ k.to(dtype).transpose(-1, -2)
+
+
+def softmax_average(scores: Tensor, visible: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over the visible keys, and the values averaged with it. A query that sees nothing gets zeros."""
+    blind = ~visible.any(dim=-1, keepdim=True)
+    scores = scores.masked_fill(~(visible | blind), -torch.inf)  # a row of only -inf would give NaN gradients
+    weights = scores.softmax(dim=-1).masked_fill(blind, 0.0)
+    output = (weights @ v.to(weights.dtype)).to(v.dtype)
+    return output, scores.logsumexp(dim=-1).masked_fill(blind.squeeze(-1), -torch.inf)

@@ -1,0 +1,56 @@
+"""Which keys each query sees. Visibility counts tokens, never positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rope_lessons.local import causal_mask, dense_mask, window_mask
+from rope_lessons.scheme import Scheme
+
+
+def visible_keys(
+    scheme: Scheme,
+    q_len: int,
+    k_len: int,
+    batch: int,
+    device: torch.device,
+    lengths: Tensor | None = None,
+    document_ids: Tensor | None = None,
+) -> Tensor:
+    """Boolean ``(batch or 1, 1, q_len, k_len)``: True where a query sees a key. Queries are the last tokens."""
+    token = torch.arange(k_len, device=device).unsqueeze(0)  # (1, k_len): number of each token
+    real, document = torch.ones_like(token, dtype=torch.bool), torch.zeros_like(token)
+    if lengths is not None:
+        _check_ids("lengths", lengths, ((batch,),))
+        real = token < lengths.unsqueeze(-1)  # (batch, k_len)
+    if document_ids is not None:
+        _check_ids("document_ids", document_ids, ((k_len,), (batch, k_len)))
+        document = document_ids.expand(batch, k_len) if document_ids.ndim == 2 else document_ids.unsqueeze(0)
+        real = real & (document >= 0)
+        token = _number_in_document(document)
+    last = slice(k_len - q_len, k_len)
+    q_token = token[..., last]
+    visible = document[..., last].unsqueeze(-1) == document.unsqueeze(-2)
+    visible = visible & real[..., last].unsqueeze(-1) & real.unsqueeze(-2)
+    if scheme.causal:
+        visible = visible & dense_mask(causal_mask, q_token, token)
+    if scheme.visible_window is not None:
+        near = dense_mask(window_mask(scheme.visible_window), q_token, token)
+        visible = visible & (near | (token < scheme.sinks).unsqueeze(-2))
+    return visible.unsqueeze(1)
+
+
+def _number_in_document(document: Tensor) -> Tensor:
+    """Number of each token within its run of equal ids, from 0: ``[3, 3, 5, 5, 5]`` gives ``[0, 1, 0, 1, 2]``."""
+    index = torch.arange(document.shape[-1], device=document.device).expand(document.shape)
+    starts = torch.ones_like(document, dtype=torch.bool)
+    starts[..., 1:] = document[..., 1:] != document[..., :-1]
+    return index - torch.where(starts, index, 0).cummax(dim=-1).values
+
+
+def _check_ids(name: str, ids: Tensor, shapes: tuple[tuple[int, ...], ...]) -> None:
+    if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
+        raise TypeError(f"{name} must be an int64 tensor, got {getattr(ids, 'dtype', type(ids).__name__)}")
+    if tuple(ids.shape) not in shapes:
+        raise ValueError(f"{name} must have shape {' or '.join(map(str, shapes))}, got {tuple(ids.shape)}")

@@ -1,0 +1,98 @@
+"""Thin modules around the functions. They own learned frequencies and nothing that ``.to(bfloat16)`` could round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rope_lessons._checks import check_choice
+from rope_lessons.attention import attention
+from rope_lessons.rotary import LAYOUTS, apply_rotary
+from rope_lessons.scheme import FrequencySpec, Scheme
+
+
+class LearnedFrequencies(nn.Module):
+    """Frequencies as a float64 parameter ``(dim/2,)``. They move with the model and keep their dtype.
+
+    >>> from rope_lessons import FrequencySpec
+    >>> LearnedFrequencies(FrequencySpec("rope", dim=4)).to(torch.bfloat16).value.dtype
+    torch.float64
+    """
+
+    def __init__(self, spec: FrequencySpec):
+        super().__init__()
+        self.value = nn.Parameter(spec(length=1))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearnedFrequencies:
+        before = self.value.detach()
+        super()._apply(fn, recurse)
+        moved = self.value
+        if moved.dtype != torch.float64:  # .to(bfloat16) and the like: follow the device, not the dtype
+            self.value = nn.Parameter(before.to(moved.device), requires_grad=moved.requires_grad)
+        return self
+
+
+class RotaryEmbedding(nn.Module):
+    r"""Rotary position embedding as a module: :func:`~rope_lessons.apply_rotary` with its frequencies.
+
+    Args:
+        frequencies: how to compute them.
+        layout: ``"half"`` or ``"interleaved"``.
+        scale: multiplies the turned channels.
+        learned: make the frequencies a float64 parameter, started at those of the spec.
+
+    >>> rotary = RotaryEmbedding(FrequencySpec("rope", dim=8))
+    >>> rotary(torch.ones(1, 2, 5, 8)).shape
+    torch.Size([1, 2, 5, 8])
+    """
+
+    def __init__(
+        self, frequencies: FrequencySpec, *, layout: str = "half", scale: float = 1.0, learned: bool = False
+    ):
+        super().__init__()
+        check_choice("layout", layout, LAYOUTS)
+        self.spec, self.layout, self.scale = frequencies, layout, scale
+        self.learned = LearnedFrequencies(frequencies) if learned else None
+
+    def forward(self, x: Tensor, positions: Tensor | None = None, *, length: int | None = None) -> Tensor:
+        """Turn ``x`` ``(..., seq, head_dim)``; positions 0, 1, 2, … by default, ``length`` as in the spec."""
+        if positions is None:
+            positions = torch.arange(x.shape[-2], device=x.device)
+        if self.learned is not None:
+            frequencies = self.learned.value
+        else:
+            frequencies = self.spec(x.shape[-2] if length is None else length, device=x.device)
+        return apply_rotary(x, positions, frequencies, layout=self.layout, scale=self.scale)
+
+
+class Attention(nn.Module):
+    """:func:`~rope_lessons.attention` with a scheme, as a module.
+
+    Args:
+        scheme: the five knobs.
+        learned_frequencies: make the frequencies a float64 parameter, started at those of the scheme.
+
+    Raises:
+        ValueError: learned frequencies for a scheme without frequencies.
+
+    >>> from rope_lessons import scheme
+    >>> x = torch.ones(1, 2, 5, 8)
+    >>> Attention(scheme("rope", dim=8))(x, x, x).shape
+    torch.Size([1, 2, 5, 8])
+    """
+
+    def __init__(self, scheme: Scheme, *, learned_frequencies: bool = False):
+        super().__init__()
+        if learned_frequencies and scheme.frequencies is None:
+            raise ValueError("learned_frequencies must be False for a scheme without frequencies, got True")
+        self.scheme = scheme
+        start = scheme.frequencies if learned_frequencies else None
+        self.learned = LearnedFrequencies(start) if start is not None else None
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        """As :func:`~rope_lessons.attention`, with its keyword arguments."""
+        frequencies = self.learned.value if self.learned is not None else None
+        return attention(q, k, v, self.scheme, frequencies=frequencies, **options)

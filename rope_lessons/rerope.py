@@ -1,0 +1,39 @@
+"""Bend the distance: keep it near, compress it far (ReRoPE, Leaky ReRoPE, InvLeaky ReRoPE)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rope_lessons._checks import check_not_negative, check_positions
+
+
+def leaky_distance(distance: Tensor, window: float, slope: float) -> Tensor:
+    r"""The distance map :math:`f(\Delta) = \operatorname{sign}(\Delta)\,g(|\Delta|)` with :math:`g(x) = x` for
+    :math:`x < w` and :math:`w + \text{slope}\cdot(x - w)` beyond.
+
+    Slope 1 is RoPE, slope 0 ReRoPE, :math:`1/k` Leaky ReRoPE, above 1 InvLeaky ReRoPE; a window of 0 with slope
+    :math:`1/\kappa` is position interpolation.
+
+    Args:
+        distance: int64 or float64, any shape.
+        window: :math:`w`, at least 0.
+        slope: at least 0.
+
+    Returns:
+        float64 tensor like ``distance``.
+
+    Raises:
+        TypeError, ValueError: distances of another dtype; a negative window or slope.
+
+    Source: Su, articles 12 and 13 (spaces.ac.cn/archives/9708 and 9728).
+
+    >>> leaky_distance(torch.tensor([-6, 2, 4, 8]), window=4, slope=0.5)
+    tensor([-5.,  2.,  4.,  6.], dtype=torch.float64)
+    """
+    check_positions("distance", distance)
+    check_not_negative("window", window)
+    check_not_negative("slope", slope)
+    distance = distance.to(torch.float64)
+    size = distance.abs()
+    return distance.sign() * torch.where(size < window, size, window + slope * (size - window))

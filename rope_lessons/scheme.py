@@ -1,0 +1,444 @@
+"""One equation, five knobs. A :class:`Scheme` is a setting of them for one layer; a plan is one scheme per layer.
+
+The score of query i and key j is::
+
+    score(i, j) = s_i * <R(f(p_i - p_j) ω) q_i, k_j> / sqrt(d) + b(i, j),    kept where visible(i, j)
+
+and the knobs are the frequencies ω, the distance map f, the scale s, visibility and bias, and the positions p.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rope_lessons._checks import check_choice, check_count, check_not_negative, check_positive
+from rope_lessons.entropy import log_n_scale
+from rope_lessons.radix import dynamic_ntk_frequencies, ntk_frequencies, pi_frequencies
+from rope_lessons.rotary import LAYOUTS
+from rope_lessons.sinusoidal import rope_frequencies
+
+
+def _ntk(variant: str) -> Callable[..., Tensor]:
+    def frequencies(dim: int, factor: float, base: float = 10_000.0, *, device: Any = None) -> Tensor:
+        return ntk_frequencies(dim, factor, base, variant, device=device)
+
+    return frequencies
+
+
+# Knob 1: every way to choose the frequencies, by name. ``length`` and ``device`` are given at the call.
+FREQUENCIES: dict[str, Callable[..., Tensor]] = {
+    "rope": rope_frequencies,
+    "pi": pi_frequencies,
+    "ntk-old": _ntk("old"),
+    "ntk-fixed": _ntk("fixed"),
+    "ntk-aware": _ntk("aware"),
+    "dynamic-ntk": dynamic_ntk_frequencies,
+}
+
+
+@dataclass(frozen=True, init=False)
+class FrequencySpec:
+    """How to compute the frequencies: a name and its options. Holds no tensor, is hashable, prints itself.
+
+    Args:
+        kind: one of ``FREQUENCIES``: ``"rope"``, ``"pi"``, ``"ntk-old"``, ``"ntk-fixed"``, ``"ntk-aware"``,
+            ``"dynamic-ntk"``.
+        options: the arguments of that function, but for ``length`` and ``device``.
+
+    Raises:
+        TypeError, ValueError: an unknown kind; unknown, missing or bad options.
+
+    >>> spec = FrequencySpec("pi", dim=4, factor=8)
+    >>> spec
+    FrequencySpec('pi', dim=4, factor=8)
+    >>> spec()
+    tensor([0.1250, 0.0013], dtype=torch.float64)
+    """
+
+    kind: str
+    options: tuple[tuple[str, Any], ...]
+
+    def __init__(self, kind: str, **options: Any):
+        check_choice("kind", kind, FREQUENCIES)
+        known = inspect.signature(FREQUENCIES[kind]).parameters
+        names = [name for name in known if name not in ("length", "device")]
+        required = [name for name in names if known[name].default is inspect.Parameter.empty]
+        for name in options:
+            if name not in names:
+                raise ValueError(f"options of {kind!r} must be among {', '.join(names)}, got {name!r}")
+        missing = [name for name in required if name not in options]
+        if missing:
+            raise ValueError(f"options of {kind!r} must contain {', '.join(required)}; missing: {', '.join(missing)}")
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "options", tuple(sorted(options.items())))
+        self(length=1)  # bad values fail here, not in the middle of a model
+
+    @property
+    def dim(self) -> int:
+        """Number of channels that turn."""
+        return dict(self.options)["dim"]
+
+    @property
+    def needs_length(self) -> bool:
+        """Whether the frequencies depend on the length of the text."""
+        return self.kind == "dynamic-ntk"
+
+    def __call__(self, length: int | None = None, device: torch.device | str | None = None) -> Tensor:
+        """The frequencies, float64 ``(dim/2,)``. ``length`` is used by the kinds that depend on it."""
+        options = dict(self.options)
+        if self.needs_length:
+            if length is None:
+                raise ValueError(f"length must be given: the frequencies of {self.kind!r} depend on it")
+            options["length"] = length
+        return FREQUENCIES[self.kind](**options, device=device)
+
+    def __repr__(self) -> str:
+        options = "".join(f", {name}={value!r}" for name, value in self.options)
+        return f"FrequencySpec({self.kind!r}{options})"
+
+
+@dataclass(frozen=True)
+class LogN:
+    """Knob 3: the log n scale of :func:`~rope_lessons.log_n_scale`, as a setting.
+
+    >>> LogN(train_length=512)(torch.tensor([512, 4096]))
+    tensor([1.0000, 1.3333], dtype=torch.float64)
+    """
+
+    train_length: int
+    clip: bool = False
+    floor: int = 16
+
+    def __post_init__(self) -> None:
+        self(torch.ones(1, dtype=torch.int64))
+
+    def __call__(self, counts: Tensor) -> Tensor:
+        return log_n_scale(counts, self.train_length, clip=self.clip, floor=self.floor)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A setting of the five knobs for one layer in one phase (training or test). Frozen, hashable, no tensors.
+
+    Args:
+        frequencies: a :class:`FrequencySpec`; None turns nothing (NoPE).
+        layout: which channels form a pair, ``"half"`` or ``"interleaved"``.
+        window, slope: the distance map of :func:`~rope_lessons.leaky_distance`; slope 1 is RoPE.
+        scale: a :class:`LogN`, or None for 1.
+        rotary_scale: multiplies turned queries and keys (YaRN's attention factor); logits get its square.
+        base_scale: factor on the scores, :math:`1/\\sqrt{d}` of the head dimension by default.
+        causal: a query sees itself and what came before it.
+        visible_window: a query sees tokens at a distance below it, itself included; None for all.
+        sinks: with a visible window, the first ``sinks`` tokens of a document stay visible.
+        alibi: add ALiBi's bias, minus slope times distance between positions.
+
+    Raises:
+        TypeError, ValueError: a value outside what the argument takes.
+
+    >>> Scheme(FrequencySpec("rope", dim=64), window=128, slope=0)
+    Scheme(FrequencySpec('rope', dim=64), window=128, slope=0)
+    """
+
+    frequencies: FrequencySpec | None = None
+    layout: str = "half"
+    window: int = 0
+    slope: float = 1.0
+    scale: LogN | None = None
+    rotary_scale: float = 1.0
+    base_scale: float | None = None
+    causal: bool = True
+    visible_window: int | None = None
+    sinks: int = 0
+    alibi: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in (("frequencies", FrequencySpec), ("scale", LogN)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(f"{name} must be a {kind.__name__} or None, got {type(value).__name__}")
+        check_choice("layout", self.layout, LAYOUTS)
+        check_count("window", self.window)
+        check_not_negative("slope", self.slope)
+        check_positive("rotary_scale", self.rotary_scale)
+        if self.base_scale is not None:
+            check_positive("base_scale", self.base_scale)
+        for name in ("causal", "alibi"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        if self.visible_window is not None:
+            check_count("visible_window", self.visible_window, least=1)
+        check_count("sinks", self.sinks)
+        if self.sinks and self.visible_window is None:
+            raise ValueError(f"sinks must be 0 without a visible_window (all tokens are visible), got {self.sinks}")
+
+    @property
+    def rotary_dim(self) -> int:
+        """Number of channels that turn; 0 for NoPE."""
+        return 0 if self.frequencies is None else self.frequencies.dim
+
+    def __repr__(self) -> str:
+        shown = [repr(self.frequencies)]
+        shown += [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[1:] if getattr(self, f.name) != f.default]
+        return f"Scheme({', '.join(shown)})"
+
+    @classmethod
+    def from_hf(
+        cls, rope: Mapping[str, Any], *, head_dim: int, max_position_embeddings: int | None = None, **knobs: Any
+    ) -> Scheme:
+        """A scheme from Hugging Face's flat ``rope_parameters`` (or ``rope_scaling``) dictionary.
+
+        Args:
+            rope: keys as in a model's config: ``rope_type`` (``"default"``, ``"linear"``, ``"dynamic"``),
+                ``rope_theta``, ``factor``, ``partial_rotary_factor``, ``original_max_position_embeddings``.
+            head_dim: channels of a head.
+            max_position_embeddings: of the config; the training length of ``"dynamic"`` where the dictionary has
+                no ``original_max_position_embeddings``.
+            knobs: other arguments of :class:`Scheme`.
+
+        Raises:
+            TypeError, ValueError: unknown or missing keys.
+
+        >>> Scheme.from_hf({"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}, head_dim=128)
+        Scheme(FrequencySpec('pi', base=10000.0, dim=128, factor=4.0))
+        """
+        return cls(_spec_from_hf(dict(rope), head_dim, max_position_embeddings), **knobs)
+
+    def to_hf(self, *, head_dim: int | None = None) -> dict[str, Any]:
+        """Hugging Face's dictionary for the frequencies of this scheme. The inverse of :meth:`from_hf`.
+
+        Args:
+            head_dim: channels of a head; needed when only some of them turn.
+
+        Raises:
+            ValueError: frequencies, or another knob, that Hugging Face's dictionary cannot express.
+
+        >>> Scheme(FrequencySpec("rope", dim=128)).to_hf()
+        {'rope_type': 'default', 'rope_theta': 10000.0}
+        """
+        return _spec_to_hf(self, head_dim)
+
+
+# Hugging Face's name, ours, and the keys it takes beside rope_type, rope_theta and partial_rotary_factor.
+HF_TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "default": ("rope", ()),
+    "linear": ("pi", ("factor",)),
+    "dynamic": ("dynamic-ntk", ("factor", "original_max_position_embeddings")),
+}
+HF_SHARED = ("rope_type", "rope_theta", "partial_rotary_factor")
+
+
+def _spec_from_hf(rope: dict[str, Any], head_dim: int, max_positions: int | None) -> FrequencySpec:
+    check_count("head_dim", head_dim, least=2)
+    rope_type = rope.get("rope_type")
+    if rope_type is None:
+        raise ValueError(f"rope must contain 'rope_type', one of {', '.join(map(repr, HF_TYPES))}; got {sorted(rope)}")
+    check_choice("rope_type", rope_type, HF_TYPES)
+    kind, own = HF_TYPES[rope_type]
+    for key in rope:
+        if key not in HF_SHARED + own:
+            raise ValueError(f"keys of rope_type {rope_type!r} must be among {', '.join(HF_SHARED + own)}, got {key!r}")
+    options: dict[str, Any] = {"base": rope.get("rope_theta", 10_000.0)}
+    options["dim"] = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+    if "factor" in own:
+        if "factor" not in rope:
+            raise ValueError(f"rope of rope_type {rope_type!r} must contain 'factor', got {sorted(rope)}")
+        options["factor"] = rope["factor"]
+    if kind == "dynamic-ntk":
+        options["train_length"] = rope.get("original_max_position_embeddings", max_positions)
+        if options["train_length"] is None:
+            raise ValueError(
+                "rope of rope_type 'dynamic' must contain 'original_max_position_embeddings', or "
+                "max_position_embeddings must be given; got neither"
+            )
+    return FrequencySpec(kind, **options)
+
+
+def _spec_to_hf(scheme: Scheme, head_dim: int | None) -> dict[str, Any]:
+    spec = scheme.frequencies
+    names = {ours: theirs for theirs, (ours, _) in HF_TYPES.items()}
+    if spec is None or spec.kind not in names:
+        raise ValueError(f"frequencies must be one of {', '.join(map(repr, names))} for Hugging Face, got {spec!r}")
+    others = [f.name for f in fields(scheme)[1:] if f.name != "layout" and getattr(scheme, f.name) != f.default]
+    if scheme.layout != "half" or others:
+        raise ValueError(
+            f"only the frequencies of a scheme with layout 'half' go into Hugging Face's dictionary, got {scheme!r}"
+        )
+    options = dict(spec.options)
+    rope: dict[str, Any] = {"rope_type": names[spec.kind], "rope_theta": options.get("base", 10_000.0)}
+    if "factor" in options:
+        rope["factor"] = options["factor"]
+    if "train_length" in options:
+        rope["original_max_position_embeddings"] = options["train_length"]
+    if head_dim is not None and head_dim != spec.dim:
+        rope["partial_rotary_factor"] = spec.dim / head_dim
+    return rope
+
+
+Plan = tuple[Scheme, ...]  # one scheme per layer
+
+# A name and what it sets beside the frequencies: (kind of frequencies, arguments it needs, other knobs).
+_ROWS: dict[str, tuple[str | None, Callable[..., dict[str, Any]]]] = {
+    **{kind: (kind, dict) for kind in FREQUENCIES},
+    "nope": (None, dict),
+    "alibi": (None, lambda: {"alibi": True}),
+    "window": ("rope", lambda visible_window: {"visible_window": visible_window}),
+    "lambda": ("rope", lambda visible_window, sinks=4: {"visible_window": visible_window, "sinks": sinks}),
+    "rerope": ("rope", lambda window: {"window": window, "slope": 0.0}),
+    "leaky-rerope": ("rope", lambda window, slope: {"window": window, "slope": slope}),
+    "invleaky": ("rope", lambda window, slope: {"window": window, "slope": slope}),
+}
+SCHEMES = tuple(_ROWS)
+
+
+def scheme(name: str, **options: Any) -> Scheme:
+    """A scheme by its name in the table: one layer, one phase.
+
+    Args:
+        name: one of ``SCHEMES``: ``"rope"``, ``"pi"``, ``"ntk-old"``, ``"ntk-fixed"``, ``"ntk-aware"``,
+            ``"dynamic-ntk"``, ``"nope"``, ``"alibi"``, ``"window"``, ``"lambda"``, ``"rerope"``,
+            ``"leaky-rerope"``, ``"invleaky"``.
+        options: what that name needs (``dim``, ``factor``, ``window``, …), and any other argument of
+            :class:`Scheme`.
+
+    Raises:
+        TypeError, ValueError: an unknown name; unknown or missing options.
+
+    >>> scheme("ntk-fixed", dim=128, factor=8)
+    Scheme(FrequencySpec('ntk-fixed', dim=128, factor=8))
+    >>> scheme("rerope", dim=64, window=128, scale=LogN(512))
+    Scheme(FrequencySpec('rope', dim=64), window=128, slope=0.0, scale=LogN(train_length=512, clip=False, floor=16))
+    """
+    check_choice("name", name, SCHEMES)
+    kind, settings = _ROWS[name]
+    wanted = _parameters(FREQUENCIES[kind]) if kind else {}
+    own = {} if settings is dict else _parameters(settings)
+    general = {f.name for f in fields(Scheme)} - {"frequencies"}
+    for option in options:
+        if option not in wanted.keys() | own.keys() | general:
+            valid = ", ".join([*wanted, *own, *sorted(general - own.keys())])
+            raise ValueError(f"options of scheme {name!r} must be among {valid}; got {option!r}")
+    missing = [option for option, needed in {**wanted, **own}.items() if needed and option not in options]
+    if missing:
+        raise ValueError(f"scheme {name!r} needs {', '.join(missing)}; got {', '.join(options) or 'nothing'}")
+    spec = FrequencySpec(kind, **{key: options[key] for key in wanted if key in options}) if kind else None
+    knobs = settings(**{key: options[key] for key in own if key in options})
+    rest = {key: value for key, value in options.items() if key not in wanted and key not in own}
+    return Scheme(spec, **{**knobs, **rest})
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, bool]:
+    """Names of a function's arguments, but for length and device, and whether each must be given."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default is p.empty for p in parameters if p.name not in ("length", "device")}
+
+
+Positions = Callable[..., Tensor]  # (length, *, batch, generator, device) -> positions, as the samplers of chapter 10
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the results table: what a model is trained with and what it is tested with.
+
+    Args:
+        name: of the row.
+        train, test: plans, one scheme per layer. They differ where a method acts in one phase only.
+        train_positions, test_positions: samplers of positions; None for 0, 1, 2, …
+
+    Raises:
+        ValueError: plans of different length, or empty ones.
+
+    >>> METHODS["rope"](layers=2, dim=64).train[0]
+    Scheme(FrequencySpec('rope', base=10000.0, dim=64))
+    """
+
+    name: str
+    train: Plan
+    test: Plan
+    train_positions: Positions | None = None
+    test_positions: Positions | None = None
+
+    def __post_init__(self) -> None:
+        if not self.train or len(self.train) != len(self.test):
+            raise ValueError(
+                f"train and test must be plans over the same layers, got {len(self.train)} and {len(self.test)} schemes"
+            )
+
+
+def _row(name: str, train: str | None = None) -> Callable[..., Method]:
+    """A method that uses one scheme in every layer: ``name`` at test, and RoPE (or ``train``) in training."""
+
+    def build(*, layers: int, dim: int, base: float = 10_000.0, **options: Any) -> Method:
+        check_count("layers", layers, least=1)
+        turning = {"dim": dim, "base": base}
+        test = scheme(name, **options, **(turning if _ROWS[name][0] else {}))
+        # The clipped scale is for models trained without it; any other scale is there in training too.
+        scale = None if test.scale is None or test.scale.clip else test.scale
+        if train == "rope":
+            shared = {"layout": test.layout, "base_scale": test.base_scale, "causal": test.causal}
+            before = scheme("rope", **turning, **shared, scale=scale)
+        else:
+            before = replace(test, scale=scale)
+        return Method(name, (before,) * layers, (test,) * layers)
+
+    return build
+
+
+def _invleaky(*, layers: int, dim: int, window: int, slope: float, base: float = 10_000.0, **knobs: Any) -> Method:
+    """InvLeaky ReRoPE: bend the distance in training, so that plain RoPE serves at test."""
+    train = scheme("invleaky", dim=dim, base=base, window=window, slope=slope, **knobs)
+    test = scheme("rope", dim=dim, base=base, **knobs)
+    return Method("invleaky", (train,) * layers, (test,) * layers)
+
+
+def _hwfa_plan(layers: int, full: tuple[int, ...], window_layer: Scheme, full_layer: Scheme) -> Plan:
+    return tuple(full_layer if layer in full else window_layer for layer in range(layers))
+
+
+def _hwfa(*, layers: int, dim: int, visible_window: int, train_length: int, base: float = 10_000.0) -> Method:
+    """HWFA: windows with RoPE in all layers but the last, which sees everything, without position but with log n."""
+    near = scheme("window", dim=dim, base=base, visible_window=visible_window)
+    plan = _hwfa_plan(layers, (layers - 1,), near, scheme("nope", scale=LogN(train_length)))
+    return Method("hwfa", plan, plan)
+
+
+def _hwfa2(
+    *,
+    layers: int,
+    dim: int,
+    visible_window: int,
+    window: int,
+    full_layers: int = 1,
+    train_length: int | None = None,
+    base: float = 10_000.0,
+) -> Method:
+    """HWFA2: a few full RoPE layers among windows; at test those few switch to ReRoPE."""
+    check_count("full_layers", full_layers, least=1)
+    scale = None if train_length is None else LogN(train_length)
+    full = tuple(layers * (n + 1) // (full_layers + 1) for n in range(full_layers))
+    near = scheme("window", dim=dim, base=base, visible_window=visible_window)
+    train = scheme("rope", dim=dim, base=base, scale=scale)
+    test = scheme("rerope", dim=dim, base=base, window=window, scale=scale)
+    return Method("hwfa2", _hwfa_plan(layers, full, near, train), _hwfa_plan(layers, full, near, test))
+
+
+# The rows of the table. What changes only at test is trained as RoPE.
+METHODS: dict[str, Callable[..., Method]] = {
+    **{name: _row(name) for name in ("rope", "nope", "alibi")},
+    **{name: _row(name, train="rope") for name in SCHEMES if name not in ("rope", "nope", "alibi", "invleaky")},
+    "invleaky": _invleaky,
+    "hwfa": _hwfa,
+    "hfwa": _hwfa,  # the spelling of the articles' tables
+    "hwfa2": _hwfa2,
+}
+
+
+def default_base_scale(scheme: Scheme, head_dim: int) -> float:
+    """The factor on the scores: ``scheme.base_scale``, or one over the square root of the head dimension."""
+    return 1 / math.sqrt(head_dim) if scheme.base_scale is None else scheme.base_scale
