@@ -35,6 +35,11 @@ def check_count(name: str, value: Any, least: int = 0) -> None:
         raise ValueError(f"{name} must be an int of at least {least}, got {value}")
 
 
+def check_bool(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+
+
 def _check_number(name: str, value: Any, what: str) -> None:
     numbers = (int, float, torch.SymInt, torch.SymFloat)
     if not isinstance(value, numbers) or isinstance(value, bool):
@@ -42,7 +47,8 @@ def _check_number(name: str, value: Any, what: str) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
-    if value not in tuple(choices):
+    choices = tuple(choices)
+    if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
@@ -54,6 +60,11 @@ def check_positions(name: str, positions: Any) -> None:
         raise TypeError(f"{name} must be int64, or float64 when fractional, got {positions.dtype}; convert on purpose")
 
 
+def check_int64(name: str, tensor: Any) -> None:
+    if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int64:
+        raise TypeError(f"{name} must be an int64 tensor, got {getattr(tensor, 'dtype', type(tensor).__name__)}")
+
+
 def check_tensor(name: str, tensor: Any, dims: int | None = None) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
@@ -61,6 +72,16 @@ def check_tensor(name: str, tensor: Any, dims: int | None = None) -> None:
         raise TypeError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
     if dims is not None and tensor.ndim != dims:
         raise ValueError(f"{name} must have {dims} dimensions, got shape {tuple(tensor.shape)}")
+
+
+def check_device(name: str, tensor: torch.Tensor, device: torch.device) -> None:
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on {device} like the other tensors, got {tensor.device}")
+
+
+def check_float_dtype(dtype: Any, choices: tuple[torch.dtype, ...]) -> None:
+    if dtype not in choices:
+        raise TypeError(f"dtype must be one of {', '.join(map(str, choices))}, got {dtype!r}")
 
 
 def check_frequencies(frequencies: Any, dims: tuple[int, ...] = (1, 2)) -> None:

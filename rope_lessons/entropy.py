@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count
+from rope_lessons._checks import check_bool, check_count, check_int64, check_tensor
 
 
 def log_n_scale(counts: Tensor, train_length: int, clip: bool = False, floor: int = 16) -> Tensor:
@@ -35,10 +35,10 @@ def log_n_scale(counts: Tensor, train_length: int, clip: bool = False, floor: in
     >>> log_n_scale(torch.tensor([1, 512, 4096]), train_length=512, clip=True)
     tensor([1.0000, 1.0000, 1.3333], dtype=torch.float64)
     """
-    if not isinstance(counts, Tensor) or counts.dtype != torch.int64:
-        raise TypeError(f"counts must be an int64 tensor, got {getattr(counts, 'dtype', type(counts).__name__)}")
+    check_int64("counts", counts)
     check_count("train_length", train_length, least=2)
     check_count("floor", floor, least=1)
+    check_bool("clip", clip)
     scale = counts.clamp(min=floor).to(torch.float64).log() / math.log(train_length)
     return scale.clamp(min=1.0) if clip else scale
 
@@ -52,7 +52,11 @@ def attention_entropy(weights: Tensor) -> Tensor:
     Returns:
         tensor ``(...)`` of the same dtype.
 
+    Raises:
+        TypeError: weights that are not a floating-point tensor.
+
     >>> attention_entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
     tensor([0.6931, 0.0000])
     """
+    check_tensor("weights", weights)
     return torch.special.entr(weights).sum(dim=-1)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count
+from rope_lessons._checks import check_bool, check_count, check_int64
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -84,7 +83,12 @@ def dense_mask(mask_mod: MaskMod, query_index: Tensor, key_index: Tensor) -> Ten
 
     Returns:
         bool tensor ``(..., queries, keys)``.
+
+    Raises:
+        TypeError: indices that are not int64 tensors.
     """
+    check_int64("query_index", query_index)
+    check_int64("key_index", key_index)
     zero = torch.zeros((), dtype=torch.int64, device=query_index.device)
     return mask_mod(zero, zero, query_index.unsqueeze(-1), key_index.unsqueeze(-2))
 
@@ -106,7 +110,7 @@ def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Ten
     tensor([0.2500, 0.0625, 0.0156, 0.0039], dtype=torch.float64)
     """
     check_count("heads", heads, least=1)
-    below = 2 ** int(math.log2(heads))
+    below = 2 ** (int(heads).bit_length() - 1)
     slopes = [2 ** (-8 * (h + 1) / below) for h in range(below)]
     slopes += [2 ** (-8 * (2 * h + 1) / (2 * below)) for h in range(heads - below)]
     return torch.tensor(slopes, dtype=torch.float64, device=device)
@@ -116,9 +120,13 @@ def receptive_field(window: int, layers: int, causal: bool = True) -> int:
     r"""How many tokens can reach one token through ``layers`` windows: :math:`(w-1)\ell + 1`, or
     :math:`2(w-1)\ell + 1` when windows look both ways.
 
+    Raises:
+        TypeError, ValueError: a window or a number of layers that is not an int of at least 1.
+
     >>> receptive_field(16, 23)
     346
     """
     check_count("window", window, least=1)
     check_count("layers", layers, least=1)
+    check_bool("causal", causal)
     return (1 if causal else 2) * (window - 1) * layers + 1

@@ -8,10 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rope_lessons._checks import check_choice
+from rope_lessons._checks import check_choice, check_positive
 from rope_lessons.attention import attention
 from rope_lessons.rotary import LAYOUTS, apply_rotary
 from rope_lessons.scheme import FrequencySpec, Scheme
+
+
+def _check_type(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
 
 
 class LearnedFrequencies(nn.Module):
@@ -24,14 +29,15 @@ class LearnedFrequencies(nn.Module):
 
     def __init__(self, spec: FrequencySpec):
         super().__init__()
+        _check_type("spec", spec, FrequencySpec)
         self.value = nn.Parameter(spec(length=1))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearnedFrequencies:
-        before = self.value.detach()
-        super()._apply(fn, recurse)
-        moved = self.value
-        if moved.dtype != torch.float64:  # .to(bfloat16) and the like: follow the device, not the dtype
-            self.value = nn.Parameter(before.to(moved.device), requires_grad=moved.requires_grad)
+        def keep_dtype(tensor: Tensor) -> Tensor:  # .to(bfloat16) and the like: follow the device, not the dtype
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        super()._apply(keep_dtype, recurse)
         return self
 
 
@@ -53,7 +59,9 @@ class RotaryEmbedding(nn.Module):
         self, frequencies: FrequencySpec, *, layout: str = "half", scale: float = 1.0, learned: bool = False
     ):
         super().__init__()
+        _check_type("frequencies", frequencies, FrequencySpec)
         check_choice("layout", layout, LAYOUTS)
+        check_positive("scale", scale)
         self.spec, self.layout, self.scale = frequencies, layout, scale
         self.learned = LearnedFrequencies(frequencies) if learned else None
 
@@ -61,6 +69,7 @@ class RotaryEmbedding(nn.Module):
         """Turn ``x`` ``(..., seq, head_dim)``; positions 0, 1, 2, … by default, ``length`` as in the spec."""
         if positions is None:
             positions = torch.arange(x.shape[-2], device=x.device)
+        frequencies: Tensor
         if self.learned is not None:
             frequencies = self.learned.value
         else:
@@ -86,6 +95,7 @@ class Attention(nn.Module):
 
     def __init__(self, scheme: Scheme, *, learned_frequencies: bool = False):
         super().__init__()
+        _check_type("scheme", scheme, Scheme)
         if learned_frequencies and scheme.frequencies is None:
             raise ValueError("learned_frequencies must be False for a scheme without frequencies, got True")
         self.scheme = scheme

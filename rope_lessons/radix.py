@@ -14,7 +14,9 @@ from rope_lessons._checks import (
     check_choice,
     check_count,
     check_dim,
+    check_device,
     check_frequencies,
+    check_int64,
     check_positive,
     check_tensor,
 )
@@ -44,15 +46,19 @@ def digits(n: int | Tensor, base: int, length: int) -> Tensor:
     """
     check_count("base", base, least=2)
     check_count("length", length, least=1)
-    n = torch.as_tensor(n)
-    if n.dtype != torch.int64:
-        raise TypeError(f"n must be an int or an int64 tensor, got {n.dtype}")
+    if isinstance(n, int) and not isinstance(n, bool) and abs(n) < 2**63:
+        n = torch.tensor(n)
+    if not isinstance(n, Tensor) or n.dtype != torch.int64:
+        raise TypeError(f"n must be an int or an int64 tensor, got {n!r} of type {type(n).__name__}")
     if n.numel() and not 0 <= int(n.min()) <= int(n.max()) < base**length:
         low, high = int(n.min()), int(n.max())
         found = str(low) if low == high else f"{low} to {high}"
         raise ValueError(f"n must be from 0 to base**length - 1 = {base**length - 1}, got {found}")
-    places = base ** torch.arange(length, device=n.device)
-    return n.unsqueeze(-1) // places % base
+    found_digits = []
+    for _ in range(length):  # one division a digit: base**t itself can be too large for int64
+        found_digits.append(n % base)
+        n = n // base
+    return torch.stack(found_digits, dim=-1)
 
 
 def from_digits(digits: Tensor, base: int) -> Tensor:
@@ -66,15 +72,18 @@ def from_digits(digits: Tensor, base: int) -> Tensor:
         int64 tensor ``(...)``.
 
     Raises:
-        TypeError, ValueError: digits of another dtype, or outside 0 … ``base - 1``.
+        TypeError, ValueError: digits of another dtype, outside 0 … ``base - 1``, or more than fit in int64.
 
     >>> from_digits(torch.tensor([6, 2, 0, 2]), base=10)
     tensor(2026)
     """
     check_count("base", base, least=2)
-    digits = torch.as_tensor(digits)
-    if digits.dtype != torch.int64:
-        raise TypeError(f"digits must be int64, got {digits.dtype}")
+    check_int64("digits", digits)
+    if digits.ndim < 1 or base ** digits.shape[-1] > 2**63:
+        raise ValueError(
+            f"digits must have shape (..., length) with base**length at most 2**63, got shape {tuple(digits.shape)} "
+            f"in base {base}"
+        )
     if digits.numel() and not 0 <= int(digits.min()) <= int(digits.max()) < base:
         raise ValueError(f"digits must be from 0 to base - 1 = {base - 1}, got {digits.tolist()}")
     places = base ** torch.arange(digits.shape[-1], device=digits.device)
@@ -108,12 +117,13 @@ def decode_position(encoding: Tensor, frequencies: Tensor) -> Tensor:
     """
     check_tensor("encoding", encoding)
     check_frequencies(frequencies, dims=(1,))
-    if encoding.shape[-1] != 2 * frequencies.shape[0]:
+    check_device("frequencies", frequencies, encoding.device)
+    if encoding.ndim < 1 or encoding.shape[-1] != 2 * frequencies.shape[0]:
         raise ValueError(
-            f"encoding must have 2 * {frequencies.shape[0]} channels for these frequencies, got {encoding.shape[-1]}"
+            f"encoding must have 2 * {frequencies.shape[0]} channels for these frequencies, got shape {tuple(encoding.shape)}"
         )
-    if bool((frequencies.diff() >= 0).any()):
-        raise ValueError(f"frequencies must decrease, got {frequencies.tolist()}")
+    if not bool((frequencies > 0).all()) or bool((frequencies.diff() >= 0).any()):
+        raise ValueError(f"frequencies must be positive and decrease, got {frequencies.tolist()}")
     sin, cos = encoding[..., 0::2].to(torch.float64), encoding[..., 1::2].to(torch.float64)
     fine = torch.atan2(sin, cos) / frequencies  # (..., dim/2): the position, up to whole turns of each pair
     period = 2 * math.pi / frequencies
@@ -237,6 +247,4 @@ def dynamic_ntk_frequencies(
     if length <= train_length:
         return rope_frequencies(dim, base, device=device)
     growth = factor * length / train_length - (factor - 1)
-    if growth <= 0:
-        raise ValueError(f"factor must leave factor * length / train_length - (factor - 1) positive, got {growth}")
     return rope_frequencies(dim, base * growth ** (dim / (dim - 2)), device=device)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from rope_lessons._checks import (
     check_choice,
     check_count,
+    check_device,
+    check_float_dtype,
     check_frequencies,
     check_positions,
     check_positive,
@@ -15,6 +19,7 @@ from rope_lessons._checks import (
 )
 
 LAYOUTS = ("interleaved", "half")
+TABLE_DTYPES = (torch.float32, torch.float64)
 
 
 def rotary_table(
@@ -33,7 +38,8 @@ def rotary_table(
         ``([batch,] heads, seq, dim/2)``: shapes that broadcast against ``(batch, heads, seq, dim/2)``.
 
     Raises:
-        TypeError, ValueError: positions or frequencies of another dtype or shape; ``scale`` not positive.
+        TypeError, ValueError: positions or frequencies of another dtype or shape; ``scale`` not positive; another
+            ``dtype``.
 
     Chapter 02, "Where it breaks", measures what float32 or bfloat16 angles cost.
 
@@ -45,11 +51,13 @@ def rotary_table(
     check_positions("positions", positions)
     check_frequencies(frequencies)
     check_positive("scale", scale)
+    check_float_dtype(dtype, TABLE_DTYPES)
     if positions.ndim not in (1, 2):
         raise ValueError(f"positions must have shape (seq,) or (batch, seq), got {tuple(positions.shape)}")
     device = positions.device
     if device.type == "mps":  # Apple's GPUs have no float64: make the table on the CPU
         positions, frequencies = positions.cpu(), frequencies.cpu()
+    check_device("frequencies", frequencies, positions.device)
     where = positions.to(torch.float64).unsqueeze(-1)  # (seq, 1) or (batch, seq, 1)
     if positions.ndim == 2:
         where = where.unsqueeze(1)  # (batch, 1, seq, 1)
@@ -76,7 +84,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, layout: str) -> Tensor:
         tensor like ``x``.
 
     Raises:
-        TypeError, ValueError: unknown layout; ``head_dim`` smaller than ``dim``.
+        TypeError, ValueError: unknown layout; a table that is not float32 or float64; shapes that don't match.
 
     Source: Su et al. 2021, equation 34 (the sparse form). Chapter 02.
 
@@ -86,9 +94,8 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, layout: str) -> Tensor:
     """
     check_tensor("x", x)
     check_choice("layout", layout, LAYOUTS)
+    _check_table(x, cos, sin)
     dim = 2 * cos.shape[-1]
-    if x.shape[-1] < dim:
-        raise ValueError(f"x must have at least dim = {dim} channels for these frequencies, got {x.shape[-1]}")
     work, rest = x[..., :dim].to(cos.dtype), x[..., dim:]
     if layout == "interleaved":
         x0, x1 = work[..., 0::2], work[..., 1::2]
@@ -98,6 +105,25 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, layout: str) -> Tensor:
         turned = torch.cat((x0 * cos - x1 * sin, x0 * sin + x1 * cos), dim=-1)
     turned = turned.to(x.dtype)
     return turned if rest.shape[-1] == 0 else torch.cat((turned, rest), dim=-1)
+
+
+def _check_table(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    for name, table in (("cos", cos), ("sin", sin)):
+        check_tensor(name, table)
+        check_device(name, table, x.device)
+        if table.dtype not in TABLE_DTYPES or table.dtype != cos.dtype:  # a bfloat16 table would round every angle
+            raise TypeError(f"cos and sin must both be float32 or both float64, got {name} of {table.dtype}")
+        if table.shape != cos.shape or table.ndim > x.ndim or table.ndim < 1:
+            raise ValueError(
+                f"cos and sin must have one shape, (..., seq, dim/2), that broadcasts against x {tuple(x.shape)}; "
+                f"got {name} of shape {tuple(table.shape)}"
+            )
+    dim = 2 * cos.shape[-1]
+    if x.shape[-1] < dim:
+        raise ValueError(f"x must have at least dim = {dim} channels for these frequencies, got {x.shape[-1]}")
+    for size, wanted in zip(reversed(cos.shape[:-1]), reversed(x.shape[:-1]), strict=False):
+        if size not in (1, wanted):
+            raise ValueError(f"cos and sin must broadcast against x {tuple(x.shape)}, got shape {tuple(cos.shape)}")
 
 
 def apply_rotary(x: Tensor, positions: Tensor, frequencies: Tensor, *, layout: str, scale: float = 1.0) -> Tensor:
@@ -131,6 +157,7 @@ def apply_rotary(x: Tensor, positions: Tensor, frequencies: Tensor, *, layout: s
     check_positions("positions", positions)
     check_frequencies(frequencies)
     _check_shapes(x, positions, frequencies)
+    check_device("positions", positions, x.device)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     cos, sin = rotary_table(positions, frequencies, scale=scale, dtype=dtype)
     return rotate(x, cos, sin, layout=layout)
@@ -193,14 +220,16 @@ def half_to_interleaved(weight: Tensor, heads: int, *, rotary_dim: int | None = 
     return _reorder(weight, heads, rotary_dim, lambda dim: torch.arange(dim).view(2, -1).T.reshape(-1))
 
 
-def _reorder(weight: Tensor, heads: int, rotary_dim: int | None, order_of) -> Tensor:
+def _reorder(weight: Tensor, heads: int, rotary_dim: int | None, order_of: Callable[[int], Tensor]) -> Tensor:
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"weight must be a tensor, got {type(weight).__name__}")
     check_count("heads", heads, least=1)
-    if weight.shape[0] % heads:
-        raise ValueError(f"weight must have heads * head_dim rows, got {weight.shape[0]} rows for heads = {heads}")
+    if weight.ndim < 1 or weight.shape[0] % heads:
+        raise ValueError(f"weight must have heads * head_dim rows for heads = {heads}, got shape {tuple(weight.shape)}")
     head_dim = weight.shape[0] // heads
     dim = head_dim if rotary_dim is None else rotary_dim
     check_count("rotary_dim", dim, least=2)
     if dim % 2 or dim > head_dim:
         raise ValueError(f"rotary_dim must be even and at most head_dim = {head_dim}, got {dim}")
     order = torch.cat((order_of(dim), torch.arange(dim, head_dim))).to(weight.device)
-    return weight.view(heads, head_dim, *weight.shape[1:])[:, order].reshape(weight.shape)
+    return weight.reshape(heads, head_dim, *weight.shape[1:])[:, order].reshape(weight.shape)

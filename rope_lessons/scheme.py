@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_choice, check_count, check_not_negative, check_positive
+from rope_lessons._checks import check_bool, check_choice, check_count, check_not_negative, check_positive
 from rope_lessons.entropy import log_n_scale
 from rope_lessons.radix import dynamic_ntk_frequencies, ntk_frequencies, pi_frequencies
 from rope_lessons.rotary import LAYOUTS
@@ -68,8 +68,8 @@ class FrequencySpec:
     def __init__(self, kind: str, **options: Any):
         check_choice("kind", kind, FREQUENCIES)
         known = inspect.signature(FREQUENCIES[kind]).parameters
-        names = [name for name in known if name not in ("length", "device")]
-        required = [name for name in names if known[name].default is inspect.Parameter.empty]
+        defaults = {name: p.default for name, p in known.items() if name not in ("length", "device")}
+        names, required = list(defaults), [name for name in defaults if defaults[name] is inspect.Parameter.empty]
         for name in options:
             if name not in names:
                 raise ValueError(f"options of {kind!r} must be among {', '.join(names)}, got {name!r}")
@@ -77,7 +77,8 @@ class FrequencySpec:
         if missing:
             raise ValueError(f"options of {kind!r} must contain {', '.join(required)}; missing: {', '.join(missing)}")
         object.__setattr__(self, "kind", kind)
-        object.__setattr__(self, "options", tuple(sorted(options.items())))
+        # Defaults are written out, so that two specs with the same frequencies are equal.
+        object.__setattr__(self, "options", tuple({**defaults, **options}.items()))
         self(length=1)  # bad values fail here, not in the middle of a model
 
     @property
@@ -100,7 +101,8 @@ class FrequencySpec:
         return FREQUENCIES[self.kind](**options, device=device)
 
     def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.options)
+        known = inspect.signature(FREQUENCIES[self.kind]).parameters
+        options = "".join(f", {name}={value!r}" for name, value in self.options if value != known[name].default)
         return f"FrequencySpec({self.kind!r}{options})"
 
 
@@ -169,9 +171,8 @@ class Scheme:
         check_positive("rotary_scale", self.rotary_scale)
         if self.base_scale is not None:
             check_positive("base_scale", self.base_scale)
-        for name in ("causal", "alibi"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        check_bool("causal", self.causal)
+        check_bool("alibi", self.alibi)
         if self.visible_window is not None:
             check_count("visible_window", self.visible_window, least=1)
         check_count("sinks", self.sinks)
@@ -206,7 +207,7 @@ class Scheme:
             TypeError, ValueError: unknown or missing keys.
 
         >>> Scheme.from_hf({"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}, head_dim=128)
-        Scheme(FrequencySpec('pi', base=10000.0, dim=128, factor=4.0))
+        Scheme(FrequencySpec('pi', dim=128, factor=4.0))
         """
         return cls(_spec_from_hf(dict(rope), head_dim, max_position_embeddings), **knobs)
 
@@ -245,7 +246,11 @@ def _spec_from_hf(rope: dict[str, Any], head_dim: int, max_positions: int | None
         if key not in HF_SHARED + own:
             raise ValueError(f"keys of rope_type {rope_type!r} must be among {', '.join(HF_SHARED + own)}, got {key!r}")
     options: dict[str, Any] = {"base": rope.get("rope_theta", 10_000.0)}
-    options["dim"] = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+    share = rope.get("partial_rotary_factor", 1.0)
+    check_positive("partial_rotary_factor", share)
+    if share > 1:
+        raise ValueError(f"partial_rotary_factor must be at most 1, got {share}")
+    options["dim"] = int(head_dim * share)
     if "factor" in own:
         if "factor" not in rope:
             raise ValueError(f"rope of rope_type {rope_type!r} must contain 'factor', got {sorted(rope)}")
@@ -276,9 +281,17 @@ def _spec_to_hf(scheme: Scheme, head_dim: int | None) -> dict[str, Any]:
         rope["factor"] = options["factor"]
     if "train_length" in options:
         rope["original_max_position_embeddings"] = options["train_length"]
-    if head_dim is not None and head_dim != spec.dim:
-        rope["partial_rotary_factor"] = spec.dim / head_dim
+    if head_dim is not None:
+        check_count("head_dim", head_dim, least=spec.dim)
+        if head_dim != spec.dim:
+            rope["partial_rotary_factor"] = _share(spec.dim, head_dim)
     return rope
+
+
+def _share(dim: int, head_dim: int) -> float:
+    """The share of the channels that Hugging Face's ``int(head_dim * share)`` reads back as ``dim``."""
+    share = dim / head_dim
+    return share if int(head_dim * share) == dim else math.nextafter(share, 1.0)
 
 
 Plan = tuple[Scheme, ...]  # one scheme per layer
@@ -308,7 +321,7 @@ def scheme(name: str, **options: Any) -> Scheme:
             :class:`Scheme`.
 
     Raises:
-        TypeError, ValueError: an unknown name; unknown or missing options.
+        TypeError, ValueError: an unknown name; unknown or missing options; an option that the name itself sets.
 
     >>> scheme("ntk-fixed", dim=128, factor=8)
     Scheme(FrequencySpec('ntk-fixed', dim=128, factor=8))
@@ -329,6 +342,9 @@ def scheme(name: str, **options: Any) -> Scheme:
         raise ValueError(f"scheme {name!r} needs {', '.join(missing)}; got {', '.join(options) or 'nothing'}")
     spec = FrequencySpec(kind, **{key: options[key] for key in wanted if key in options}) if kind else None
     knobs = settings(**{key: options[key] for key in own if key in options})
+    fixed = [key for key in knobs if key in options and key not in own]
+    if fixed:
+        raise ValueError(f"options of scheme {name!r} must not contain {', '.join(fixed)}: the name sets it")
     rest = {key: value for key, value in options.items() if key not in wanted and key not in own}
     return Scheme(spec, **{**knobs, **rest})
 
@@ -352,10 +368,10 @@ class Method:
         train_positions, test_positions: samplers of positions; None for 0, 1, 2, …
 
     Raises:
-        ValueError: plans of different length, or empty ones.
+        TypeError, ValueError: plans that are not tuples of schemes, of different length, or empty.
 
     >>> METHODS["rope"](layers=2, dim=64).train[0]
-    Scheme(FrequencySpec('rope', base=10000.0, dim=64))
+    Scheme(FrequencySpec('rope', dim=64))
     """
 
     name: str
@@ -365,6 +381,9 @@ class Method:
     test_positions: Positions | None = None
 
     def __post_init__(self) -> None:
+        for name, plan in (("train", self.train), ("test", self.test)):
+            if not isinstance(plan, tuple) or not all(isinstance(layer, Scheme) for layer in plan):
+                raise TypeError(f"{name} must be a plan (a tuple of one Scheme per layer), got {plan!r}")
         if not self.train or len(self.train) != len(self.test):
             raise ValueError(
                 f"train and test must be plans over the same layers, got {len(self.train)} and {len(self.test)} schemes"
@@ -392,6 +411,7 @@ def _row(name: str, train: str | None = None) -> Callable[..., Method]:
 
 def _invleaky(*, layers: int, dim: int, window: int, slope: float, base: float = 10_000.0, **knobs: Any) -> Method:
     """InvLeaky ReRoPE: bend the distance in training, so that plain RoPE serves at test."""
+    check_count("layers", layers, least=1)
     train = scheme("invleaky", dim=dim, base=base, window=window, slope=slope, **knobs)
     test = scheme("rope", dim=dim, base=base, **knobs)
     return Method("invleaky", (train,) * layers, (test,) * layers)
@@ -403,6 +423,7 @@ def _hwfa_plan(layers: int, full: tuple[int, ...], window_layer: Scheme, full_la
 
 def _hwfa(*, layers: int, dim: int, visible_window: int, train_length: int, base: float = 10_000.0) -> Method:
     """HWFA: windows with RoPE in all layers but the last, which sees everything, without position but with log n."""
+    check_count("layers", layers, least=1)
     near = scheme("window", dim=dim, base=base, visible_window=visible_window)
     plan = _hwfa_plan(layers, (layers - 1,), near, scheme("nope", scale=LogN(train_length)))
     return Method("hwfa", plan, plan)
@@ -419,7 +440,10 @@ def _hwfa2(
     base: float = 10_000.0,
 ) -> Method:
     """HWFA2: a few full RoPE layers among windows; at test those few switch to ReRoPE."""
+    check_count("layers", layers, least=1)
     check_count("full_layers", full_layers, least=1)
+    if full_layers > layers:
+        raise ValueError(f"full_layers must be at most layers = {layers}, got {full_layers}")
     scale = None if train_length is None else LogN(train_length)
     full = tuple(layers * (n + 1) // (full_layers + 1) for n in range(full_layers))
     near = scheme("window", dim=dim, base=base, visible_window=visible_window)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_dim, check_frequencies, check_positions, check_positive
+from rope_lessons._checks import (
+    check_device,
+    check_dim,
+    check_float_dtype,
+    check_frequencies,
+    check_positions,
+    check_positive,
+)
+
+ENCODING_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def rope_frequencies(dim: int, base: float = 10_000.0, *, device: torch.device | str | None = None) -> Tensor:
@@ -52,7 +61,7 @@ def sinusoidal_encoding(
         dim: number of channels :math:`d`; even.
         base: :math:`B`; not used when ``frequencies`` is given.
         frequencies: float64 ``(dim/2,)``, in radians per position, in place of :math:`B^{-2t/d}`. Gradients flow to it.
-        dtype: of the result.
+        dtype: of the result: a floating-point type.
 
     Returns:
         tensor ``(..., dim)``.
@@ -68,11 +77,13 @@ def sinusoidal_encoding(
     """
     check_positions("positions", positions)
     check_dim(dim)
+    check_float_dtype(dtype, ENCODING_DTYPES)
     if frequencies is None:
         frequencies = rope_frequencies(dim, base, device=positions.device)
     check_frequencies(frequencies, dims=(1,))
     if frequencies.shape[0] * 2 != dim:
         raise ValueError(f"frequencies must have shape (dim/2,) = ({dim // 2},), got {tuple(frequencies.shape)}")
+    check_device("frequencies", frequencies, positions.device)
     angles = positions.to(torch.float64).unsqueeze(-1) * frequencies  # (..., dim/2)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
 
@@ -98,4 +109,5 @@ def sinusoidal_kernel(distance: Tensor, frequencies: Tensor) -> Tensor:
     """
     check_positions("distance", distance)
     check_frequencies(frequencies, dims=(1,))
+    check_device("frequencies", frequencies, distance.device)
     return (distance.to(torch.float64).unsqueeze(-1) * frequencies).cos().mean(dim=-1)

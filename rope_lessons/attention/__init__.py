@@ -11,7 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_choice, check_count, check_frequencies, check_positions, check_tensor
+from rope_lessons._checks import (
+    check_choice,
+    check_count,
+    check_device,
+    check_frequencies,
+    check_positions,
+    check_tensor,
+)
 from rope_lessons.attention.reference import reference_attention
 from rope_lessons.attention.visibility import visible_keys
 from rope_lessons.scheme import Scheme
@@ -52,8 +59,9 @@ def attention(
         q_positions, k_positions: int64, or float64 when fractional; ``(len,)`` or ``(batch, len)``. By default
             0, 1, 2, … for keys, and those of the last tokens for queries. Only the distance map and ALiBi see them.
         lengths: int64 ``(batch,)``: only the first ``lengths[b]`` tokens of row ``b`` are real (padding on the right).
-        document_ids: int64 ``(k_len,)`` or ``(batch, k_len)``: tokens see their own document only (packed documents,
-            each a run of equal ids); negative ids are padding, on either side.
+        document_ids: int64 ``(k_len,)`` or ``(batch, k_len)``: tokens see their own document only (packed documents);
+            a document is a run of equal ids, so an id that comes back later is another document. Negative ids are
+            padding, on either side.
         bias: added to the scores, after scale and :math:`1/\sqrt d`; broadcasts to ``(batch, heads, q_len, k_len)``.
         length: length of the text, for frequencies that depend on it (dynamic NTK); ``k_len`` by default.
         frequencies: float64 ``(dim/2,)`` or ``(heads, dim/2)``, in place of the scheme's. Gradients flow to it.
@@ -121,11 +129,13 @@ def attention_with_lse(
     check_choice("backend", backend, BACKENDS)
     visible = visible_keys(scheme, shapes.q_len, shapes.k_len, shapes.batch, q.device, lengths, document_ids)
     q_positions, k_positions = _positions(q_positions, k_positions, shapes, q.device)
+    length = shapes.k_len if length is None else length
+    check_count("length", length, least=1)
     if frequencies is None:
-        frequencies = _scheme_frequencies(scheme, shapes.k_len if length is None else length, q.device)
+        frequencies = _scheme_frequencies(scheme, length, q.device)
     else:
         _check_override(frequencies, shapes)
-    _check_bias(bias, shapes)
+    _check_bias(bias, shapes, q.device)
     return reference_attention(q, k, v, scheme, q_positions, k_positions, visible, bias, frequencies)
 
 
@@ -169,6 +179,8 @@ def _check_inputs(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> _Shapes:
         raise ValueError(
             f"v must have shape ({batch}, {kv_heads}, {k_len}, value_dim) to match k, got {tuple(v.shape)}"
         )
+    if k_len < 1 or kv_heads < 1:
+        raise ValueError(f"k must have at least one head and one token, got shape {tuple(k.shape)}")
     if heads % kv_heads:
         raise ValueError(f"kv_heads must divide heads = {heads}, got {kv_heads}")
     if q_len > k_len:
@@ -193,6 +205,7 @@ def _positions(
         ("k_positions", k_positions, shapes.k_len),
     ):
         check_positions(name, positions)
+        check_device(name, positions, device)
         if tuple(positions.shape) not in ((seq,), (shapes.batch, seq)):
             raise ValueError(
                 f"{name} must have shape ({seq},) or ({shapes.batch}, {seq}), got {tuple(positions.shape)}"
@@ -201,7 +214,6 @@ def _positions(
 
 
 def _scheme_frequencies(scheme: Scheme, length: int, device: torch.device) -> Tensor | None:
-    check_count("length", length, least=1)
     if scheme.frequencies is None:
         return None
     where = "cpu" if device.type == "mps" else device  # Apple's GPUs have no float64
@@ -218,10 +230,11 @@ def _check_override(frequencies: Tensor, shapes: _Shapes) -> None:
         raise ValueError(f"frequencies must have one row per head ({shapes.heads}), got {frequencies.shape[0]} rows")
 
 
-def _check_bias(bias: Tensor | None, shapes: _Shapes) -> None:
+def _check_bias(bias: Tensor | None, shapes: _Shapes, device: torch.device) -> None:
     if bias is None:
         return
     check_tensor("bias", bias)
+    check_device("bias", bias, device)
     full = (shapes.batch, shapes.heads, shapes.q_len, shapes.k_len)
     sizes = zip(reversed(bias.shape), reversed(full), strict=False)
     if bias.ndim > 4 or any(size not in (1, wanted) for size, wanted in sizes):

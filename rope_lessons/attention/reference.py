@@ -80,8 +80,9 @@ def _products(q: Tensor, k: Tensor) -> Tensor:
 
 def softmax_average(scores: Tensor, visible: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax over the visible keys, and the values averaged with it. A query that sees nothing gets zeros."""
-    blind = ~visible.any(dim=-1, keepdim=True)
-    scores = scores.masked_fill(~(visible | blind), -torch.inf)  # a row of only -inf would give NaN gradients
+    scores = scores.masked_fill(~visible, -torch.inf)
+    blind = (scores == -torch.inf).all(dim=-1, keepdim=True)  # also where a bias of -inf hides every key
+    scores = scores.masked_fill(blind, 0.0)  # the softmax of a row of only -inf is NaN, and so are its gradients
     weights = scores.softmax(dim=-1).masked_fill(blind, 0.0)
     output = (weights @ v.to(weights.dtype)).to(v.dtype)
     return output, scores.logsumexp(dim=-1).masked_fill(blind.squeeze(-1), -torch.inf)

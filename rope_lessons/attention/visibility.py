@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rope_lessons._checks import check_device, check_int64
 from rope_lessons.local import causal_mask, dense_mask, window_mask
 from rope_lessons.scheme import Scheme
 
@@ -22,13 +23,13 @@ def visible_keys(
     token = torch.arange(k_len, device=device).unsqueeze(0)  # (1, k_len): number of each token
     real, document = torch.ones_like(token, dtype=torch.bool), torch.zeros_like(token)
     if lengths is not None:
-        _check_ids("lengths", lengths, ((batch,),))
+        _check_ids("lengths", lengths, device, ((batch,),))
         real = token < lengths.unsqueeze(-1)  # (batch, k_len)
     if document_ids is not None:
-        _check_ids("document_ids", document_ids, ((k_len,), (batch, k_len)))
-        document = document_ids.expand(batch, k_len) if document_ids.ndim == 2 else document_ids.unsqueeze(0)
-        real = real & (document >= 0)
-        token = _number_in_document(document)
+        _check_ids("document_ids", document_ids, device, ((k_len,), (batch, k_len)))
+        ids = torch.atleast_2d(document_ids)
+        real = real & (ids >= 0)
+        document, token = _runs(ids)
     last = slice(k_len - q_len, k_len)
     q_token = token[..., last]
     visible = document[..., last].unsqueeze(-1) == document.unsqueeze(-2)
@@ -41,16 +42,17 @@ def visible_keys(
     return visible.unsqueeze(1)
 
 
-def _number_in_document(document: Tensor) -> Tensor:
-    """Number of each token within its run of equal ids, from 0: ``[3, 3, 5, 5, 5]`` gives ``[0, 1, 0, 1, 2]``."""
-    index = torch.arange(document.shape[-1], device=document.device).expand(document.shape)
-    starts = torch.ones_like(document, dtype=torch.bool)
-    starts[..., 1:] = document[..., 1:] != document[..., :-1]
-    return index - torch.where(starts, index, 0).cummax(dim=-1).values
+def _runs(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """For each token the number of its run of equal ids, and its own number within the run:
+    ``[3, 3, 5, 5, 5]`` gives ``[0, 0, 1, 1, 1]`` and ``[0, 1, 0, 1, 2]``."""
+    index = torch.arange(ids.shape[-1], device=ids.device).expand(ids.shape)
+    starts = torch.zeros_like(ids, dtype=torch.bool)
+    starts[..., 1:] = ids[..., 1:] != ids[..., :-1]
+    return starts.cumsum(dim=-1), index - torch.where(starts, index, 0).cummax(dim=-1).values
 
 
-def _check_ids(name: str, ids: Tensor, shapes: tuple[tuple[int, ...], ...]) -> None:
-    if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
-        raise TypeError(f"{name} must be an int64 tensor, got {getattr(ids, 'dtype', type(ids).__name__)}")
+def _check_ids(name: str, ids: Tensor, device: torch.device, shapes: tuple[tuple[int, ...], ...]) -> None:
+    check_int64(name, ids)
+    check_device(name, ids, device)
     if tuple(ids.shape) not in shapes:
         raise ValueError(f"{name} must have shape {' or '.join(map(str, shapes))}, got {tuple(ids.shape)}")

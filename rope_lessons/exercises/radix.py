@@ -1,0 +1,189 @@
+"""Exercises of chapter 03."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from rope_lessons.exercises import Exercise
+
+
+def _digits(n: int, base: int, length: int) -> list[int]:
+    return [n // base**t % base for t in range(length)]
+
+
+def _smallest_base(limit: int, length: int) -> int:
+    base = 2
+    while base**length < limit:
+        base += 1
+    return base
+
+
+def _ntk_ratios(dim: int, factor: float) -> list[float]:
+    """First and last ratio of the old form, then of the fixed form."""
+    share, last = factor ** (2 / dim), dim // 2 - 1
+    return [1.0, share**-last, 1 / share, share ** -(last + 1)]
+
+
+def _ntk(dim: int, factor: float, base: float, variant: str) -> Tensor:
+    t = torch.arange(dim // 2, dtype=torch.float64)
+    radix, share = base ** (2 / dim), factor ** (2 / dim)
+    frequencies = (radix * share) ** -t
+    return frequencies / share if variant == "fixed" else frequencies
+
+
+def _aware_base(dim: int, factor: float, base: float) -> float:
+    return base * factor ** (dim / (dim - 2))
+
+
+def _refine(rough: float, angle: float, frequency: float) -> float:
+    period = 2 * math.pi / frequency
+    fine = angle / frequency
+    return fine + round((rough - fine) / period) * period
+
+
+def _decode(angles: Sequence[float], frequencies: Sequence[float]) -> float:
+    position = angles[-1] / frequencies[-1]
+    for angle, frequency in zip(reversed(angles[:-1]), reversed(frequencies[:-1]), strict=True):
+        position = _refine(position, angle, frequency)
+    return position
+
+
+def _decode_floor(angles: Sequence[float], frequencies: Sequence[float]) -> float:
+    position = angles[-1] / frequencies[-1]
+    for angle, frequency in zip(reversed(angles[:-1]), reversed(frequencies[:-1]), strict=True):
+        period, fine = 2 * math.pi / frequency, angle / frequency
+        position = fine + math.floor((position - fine) / period) * period
+    return position
+
+
+def _seen_distance(m: int, n: int, now: float, then: float) -> float:
+    return (m * now - n * then) / now
+
+
+_OMEGAS = [1.0, 0.2, 0.04]
+
+
+def _clock(position: float) -> tuple[list[float], list[float]]:
+    """The angles in -π … π of three hands with radix 5, a little off, as a noisy encoding would give them."""
+    noise = (0.05, -0.1, 0.1)
+    turned = [math.remainder(position * w + e, 2 * math.pi) for w, e in zip(_OMEGAS, noise, strict=True)]
+    return turned, _OMEGAS
+
+
+EXERCISES = {
+    "digits": Exercise(
+        reference=_digits,
+        cases=[(2026, 10, 4), (5, 2, 6), (0, 7, 2), (1999, 16, 3)],
+        normalise=lambda answer: [int(digit) for digit in answer],
+        mistakes={
+            "the order is reversed: digit t is worth base**t, so the units come first": (
+                lambda n, base, length: _digits(n, base, length)[::-1]
+            ),
+            "you divide but never take the remainder: each digit must be below the base": (
+                lambda n, base, length: [n // base**t for t in range(length)]
+            ),
+            "off by one: the first digit divides by base**0 = 1, not by base": (
+                lambda n, base, length: [n // base ** (t + 1) % base for t in range(length)]
+            ),
+        },
+    ),
+    "smallest_base": Exercise(
+        reference=_smallest_base,
+        cases=[(2000, 3), (8000, 3), (1000, 3), (4097, 2), (256, 8)],
+        normalise=int,
+        mistakes={
+            "your base writes one number too few: 0 counts, so the largest number is base**length - 1": (
+                lambda limit, length: _smallest_base(limit + 1, length)
+            ),
+            "rounded down: with that base the largest numbers need one digit more": (
+                lambda limit, length: _smallest_base(limit, length) - (_smallest_base(limit, length) ** length != limit)
+            ),
+            "you divided by the number of digits: every digit multiplies the range, so take a root": (
+                lambda limit, length: -(-limit // length)
+            ),
+        },
+    ),
+    "ntk_ratios": Exercise(
+        reference=_ntk_ratios,
+        cases=[(128, 8.0), (64, 4.0), (4, 8.0)],
+        tolerance=1e-3,
+        normalise=lambda answer: [float(value) for value in answer],
+        mistakes={
+            "the last pair has number d/2 - 1, not d/2: your pairs count from 1": (
+                lambda dim, factor: [1.0, 1 / factor, factor ** (-2 / dim), factor ** (-2 / dim - 1)]
+            ),
+            "these are the ratios of periods (at least 1); of frequencies they are the inverse": (
+                lambda dim, factor: [1 / ratio for ratio in _ntk_ratios(dim, factor)]
+            ),
+            "the share per digit is factor**(2/dim): there are dim/2 digits, not dim": (
+                lambda dim, factor: [
+                    1.0,
+                    factor ** (-(dim / 2 - 1) / dim),
+                    factor ** (-1 / dim),
+                    factor ** (-(dim / 2) / dim),
+                ]
+            ),
+        },
+    ),
+    "aware_base": Exercise(
+        reference=_aware_base,
+        cases=[(128, 8.0, 10_000.0), (64, 4.0, 500_000.0), (4, 2.0, 10_000.0)],
+        mistakes={
+            "this is the old form: its last pair slows by factor**(1 - 2/dim), a little less than factor": (
+                lambda dim, factor, base: base * factor
+            ),
+            "the exponent is the wrong way round: the last pair has exponent (dim - 2)/dim, so take that root": (
+                lambda dim, factor, base: base * factor ** ((dim - 2) / dim)
+            ),
+        },
+    ),
+    "decode": Exercise(
+        reference=_decode,
+        cases=[_clock(position) for position in (0.0, 7.0, 33.0, 70.0, -12.0)],
+        tolerance=1e-6,
+        normalise=float,
+        mistakes={
+            "this is the fastest hand alone: it knows the place within a turn, but not which turn": (
+                lambda angles, frequencies: angles[0] / frequencies[0]
+            ),
+            "rounded down: the rough position may lie a little below the right turn. Round to the nearest turn": (
+                _decode_floor
+            ),
+            "this is only as fine as the slowest hand: begin with it, then let every faster hand correct the result": (
+                lambda angles, frequencies: angles[-1] / frequencies[-1]
+            ),
+        },
+    ),
+    "dynamic_factor": Exercise(
+        reference=lambda length, train_length, factor: max(1.0, factor * length / train_length - (factor - 1)),
+        cases=[(512, 64, 1.0), (64, 64, 8.0), (512, 64, 8.0), (32, 64, 8.0), (3000, 2048, 2.0)],
+        mistakes={
+            "up to the training length nothing may change: the result must be at least 1": (
+                lambda length, train_length, factor: factor * length / train_length - (factor - 1)
+            ),
+            "this is L/N times the factor: at L = N it gives the factor, but it must give 1": (
+                lambda length, train_length, factor: max(1.0, factor * length / train_length)
+            ),
+            "this is L/N alone: the setting called factor is not used": (
+                lambda length, train_length, factor: max(1.0, length / train_length)
+            ),
+        },
+    ),
+    "seen_distance": Exercise(
+        reference=_seen_distance,
+        cases=[(100, 40, 0.5, 0.8), (511, 0, 0.01, 0.02), (511, 500, 0.01, 0.02), (9, 3, 1.0, 1.0)],
+        mistakes={
+            "this is the true distance: the key was turned by the frequency of its own step, `then`": (
+                lambda m, n, now, then: m - n
+            ),
+            "you gave both the old frequency: the query is turned now": (lambda m, n, now, then: (m - n) * then / now),
+            "this is the angle between the two; divide by `now` to read it as a distance": (
+                lambda m, n, now, then: m * now - n * then
+            ),
+        },
+    ),
+}

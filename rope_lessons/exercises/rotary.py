@@ -1,0 +1,106 @@
+"""Exercises of chapter 02."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from rope_lessons.exercises import Exercise
+from rope_lessons.rotary import apply_rotary
+from rope_lessons.sinusoidal import rope_frequencies
+
+
+def _turn(x0, x1, angle):
+    return x0 * math.cos(angle) - x1 * math.sin(angle), x0 * math.sin(angle) + x1 * math.cos(angle)
+
+
+def _rotary(layout, sign=1):
+    return lambda x, positions, frequencies: apply_rotary(x, sign * positions, frequencies, layout=layout)
+
+
+def _move_key(change):
+    return lambda key, old, new, frequencies: apply_rotary(
+        key, torch.tensor([change(old, new)]), frequencies, layout="half"
+    )
+
+
+def _example(seq, dim, seed=0):
+    x = torch.randn(seq, dim, generator=torch.Generator().manual_seed(seed))
+    return x, torch.arange(seq) + 5, rope_frequencies(dim)
+
+
+EXERCISES = {
+    "turn": Exercise(
+        reference=_turn,
+        cases=((1.0, 0.0, 0.3), (2.0, -1.0, 1.2), (0.5, 0.25, -2.0)),
+        mistakes={
+            "this turns clockwise: look at the sign of the two sines": lambda a, b, angle: _turn(a, b, -angle),
+            "the two results are swapped: the first channel comes first": lambda a, b, angle: _turn(a, b, angle)[::-1],
+        },
+    ),
+    "direction": Exercise(
+        reference=6.0,
+        mistakes={
+            "this is the cosine part alone: q and k are perpendicular, and the sine part is what is left": 0.0,
+            "right size, wrong sign: the score turns the query by +Δω, and here Δ = 8 − 7 = +1": -6.0,
+        },
+    ),
+    "half_layout": Exercise(
+        reference=_rotary("half"),
+        cases=(_example(3, 8), _example(5, 4)),
+        tolerance=1e-5,
+        mistakes={
+            "these are interleaved pairs (2t, 2t + 1); here channel t goes with channel t + d/2": _rotary("interleaved"),
+            "every pair turns the wrong way: check which of the two products with the sine is subtracted": _rotary(
+                "half", sign=-1
+            ),
+        },
+    ),
+    "reorder": Exercise(
+        reference=lambda dim: [*range(0, dim, 2), *range(1, dim, 2)],
+        cases=((4,), (8,), (12,)),
+        normalise=lambda order: [int(channel) for channel in order],
+        mistakes={
+            "this is the inverse, from half to interleaved: entry c must say which old channel comes to place c": (
+                lambda dim: [c // 2 + (c % 2) * (dim // 2) for c in range(dim)]
+            ),
+            "this leaves the channels where they are": lambda dim: list(range(dim)),
+        },
+    ),
+    "merge": Exercise(
+        reference=257,
+        mistakes={
+            "256 itself is exact in bfloat16; the question is which position is the first to be lost": 256,
+            "2049 is the answer for float16 (11 significant bits); bfloat16 has 8": 2049,
+        },
+    ),
+    "move_key": Exercise(
+        reference=_move_key(lambda old, new: new - old),
+        cases=tuple(
+            (_example(1, 8, seed)[0], old, new, rope_frequencies(8)) for seed, old, new in ((1, 5, 2), (2, 0, 9), (3, 40, 41))
+        ),
+        tolerance=1e-5,
+        mistakes={
+            "the key has been turned by its old position already: turn it only by what is missing": _move_key(
+                lambda old, new: new
+            ),
+            "this turns it the wrong way: from old to new is new − old": _move_key(lambda old, new: old - new),
+        },
+    ),
+    "covered": Exercise(
+        reference=lambda frequencies, train_length: [
+            int(t) for t in range(len(frequencies)) if frequencies[t] * (train_length - 1) < 2 * math.pi
+        ],
+        cases=((rope_frequencies(16), 64), (rope_frequencies(64), 512), (rope_frequencies(4), 1000)),
+        normalise=lambda pairs: [int(t) for t in pairs],
+        mistakes={
+            "these are the pairs that do complete a turn; the question asks for the others": lambda frequencies, n: [
+                t for t in range(len(frequencies)) if frequencies[t] * (n - 1) >= 2 * math.pi
+            ],
+            "a whole turn is 2π radians, not 1": lambda frequencies, n: [
+                t for t in range(len(frequencies)) if frequencies[t] * (n - 1) < 1
+            ],
+        },
+    ),
+}

@@ -1,0 +1,243 @@
+"""Figures of chapter 02: arrows that turn, scores against distance, layouts, and the cost of rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from rope_lessons.figures import (
+    BLUE,
+    CYCLE,
+    DIVERGING,
+    GREY,
+    ORANGE,
+    RED,
+    Explorable,
+    Knob,
+    new_figure,
+    styled,
+    svg_path,
+)
+from rope_lessons.sinusoidal import sinusoidal_kernel
+
+__all__ = [
+    "arrows",
+    "channel_pairs",
+    "position_matrix",
+    "rounding_errors",
+    "score_against_distance",
+    "scores_and_their_mean",
+    "unseen_distances",
+]
+
+SENTENCE = ("the", "cat", "saw", "the", "cat")
+
+
+@styled
+def position_matrix(
+    distances: Tensor | None = None, words: Sequence[str] = SENTENCE, causal: bool = True
+) -> tuple[MatplotlibFigure, str]:
+    """The matrix of relative positions of a short sentence; later chapters redraw it with the distance bent."""
+    count = len(words)
+    index = torch.arange(count)
+    values = (index[:, None] - index[None, :]).double() if distances is None else distances.double()
+    shown = values.clone()
+    if causal:
+        shown[index[:, None] < index[None, :]] = torch.nan
+    figure, axes = new_figure(height=3.6, width=4.6)
+    axes.imshow(shown, cmap=DIVERGING, vmin=-count, vmax=count)
+    for i in range(count):
+        for j in range(count):
+            if not math.isnan(float(shown[i, j])):
+                axes.text(j, i, f"{float(shown[i, j]):g}", ha="center", va="center", fontsize=13)
+    axes.set_xticks(range(count), [f"{word}\n{j}" for j, word in enumerate(words)])
+    axes.set_yticks(range(count), [f"{word} {i}" for i, word in enumerate(words)])
+    axes.set(xlabel="key", ylabel="query")
+    axes.grid(False)
+    seen = "at or before it" if causal else "on both sides"
+    return figure, (
+        f"Matrix of distances for the sentence '{' '.join(words)}': one row per query, one column per key {seen}. "
+        f"Every diagonal holds one value; the first column, from the top, reads "
+        f"{', '.join(f'{float(x):g}' for x in values[:, 0])}."
+    )
+
+
+@styled
+def channel_pairs(dim: int = 8) -> tuple[MatplotlibFigure, str]:
+    """Which channels turn together in the two layouts: same colour, same pair."""
+    figure, axes = new_figure(height=2.6)
+    rows = (("interleaved", [c // 2 for c in range(dim)]), ("half", [c % (dim // 2) for c in range(dim)]))
+    for y, (_, pairs) in enumerate(rows):
+        for channel, pair in enumerate(pairs):
+            axes.barh(y, 0.92, left=channel - 0.46, height=0.6, color=CYCLE[pair % len(CYCLE)])
+            axes.text(channel, y, f"pair {pair}", ha="center", va="center", fontsize=10, color="white", weight="bold")
+    axes.set_yticks([0, 1], [name for name, _ in rows])
+    axes.set_xticks(range(dim), [str(channel) for channel in range(dim)])
+    axes.set(xlabel="channel", xlim=(-0.6, dim - 0.4), ylim=(1.5, -0.5))
+    axes.grid(False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    return figure, (
+        f"Two rows of {dim} channels coloured by pair. Interleaved: channels 0 and 1 are pair 0, 2 and 3 pair 1, "
+        f"and so on. Half: channels 0 and {dim // 2} are pair 0, 1 and {dim // 2 + 1} pair 1, and so on."
+    )
+
+
+@styled
+def score_against_distance(omega: float = 0.4, reach: int = 12) -> tuple[MatplotlibFigure, str]:
+    """One pair's score against the distance, for three directions of the key relative to the query."""
+    figure, axes = new_figure(height=3.4)
+    distance = torch.linspace(-reach, reach, 400, dtype=torch.float64)
+    cases = ((0.0, "k along q: cosine part", BLUE, "-"), (math.pi / 2, "k a quarter turn ahead: sine part", ORANGE, "-"))
+    for lead, label, colour, style in (*cases, (math.pi / 4, "k an eighth turn ahead: both", RED, "--")):
+        axes.plot(distance, (distance * omega - lead).cos(), style, color=colour, label=label)
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.set(xlabel="distance Δ = m − n", ylabel="score of the pair", ylim=(-1.15, 1.95))
+    axes.legend(loc="upper center", ncols=1)
+    return figure, (
+        "Score of one pair against the distance, three curves. With the key along the query the curve is a cosine, "
+        "the same on both sides of zero. With the key a quarter turn ahead it is a sine, which changes sign at zero. "
+        "With an eighth turn it is a shifted cosine whose maximum lies at a positive distance."
+    )
+
+
+@styled
+def scores_and_their_mean(frequencies: Tensor, reach: int = 256, pairs: int = 8, seed: int = 0):
+    """Scores of single random query-key pairs, and the mean over many queries read by themselves."""
+    generator = torch.Generator().manual_seed(seed)
+    half = frequencies.shape[0]
+    distance = torch.arange(reach)
+    figure, axes = new_figure(1, 2, height=3.6, width=7.4, sharey=True)
+    turn = torch.exp(1j * distance[:, None] * frequencies)  # (reach, dim/2)
+    for _ in range(pairs):
+        q, k = torch.randn(2, half, 2, generator=generator, dtype=torch.float64)
+        product = torch.view_as_complex(q) * torch.view_as_complex(k).conj()
+        axes[0].plot(distance, (turn * product).real.sum(-1) / (2 * half) ** 0.5, linewidth=1, alpha=0.8)
+    axes[0].set(title=f"{pairs} unrelated pairs", xlabel="distance Δ", ylabel="score / √d")
+    k = torch.randn(200, half, 2, generator=generator, dtype=torch.float64)
+    size = torch.view_as_complex(k).abs().square()  # (200, dim/2): the query equals the key
+    scores = (turn.real @ size.T) / (2 * half) ** 0.5  # (reach, 200)
+    axes[1].plot(distance, scores[:, :pairs], linewidth=1, alpha=0.35, color=GREY)
+    expected = sinusoidal_kernel(distance, frequencies) * (2 * half) ** 0.5
+    axes[1].plot(distance, expected, color=RED, label="√d K(Δ)")
+    axes[1].plot(distance, scores.mean(-1), "--", color=BLUE, label="mean of 200")
+    axes[1].set(title="key = query", xlabel="distance Δ")
+    axes[1].legend()
+    return figure, (
+        f"Two panels of scores against distances from 0 to {reach - 1}. Left: {pairs} unrelated random query-key pairs; "
+        "the curves wander around zero with the same spread at every distance. Right: keys equal to their queries; "
+        "the curves start high and fall, and their mean follows the kernel K times the root of d."
+    )
+
+
+@styled
+def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[MatplotlibFigure, str]:
+    """Largest error of the cosine table against the position, one curve for each way to compute it."""
+    figure, axes = new_figure(height=3.8)
+    for (label, error), marker in zip(errors.items(), "os^D", strict=False):
+        axes.loglog(positions, error.clamp(min=1e-12), marker=marker, markersize=5, label=label)
+    axes.axhline(1.0, color=GREY, linewidth=1, linestyle=":")
+    axes.set(xlabel="position m", ylabel="largest error of cos(mω)", ylim=(1e-9, 100))
+    axes.legend(loc="upper left", ncols=2)
+    last = "; ".join(f"{label}: {float(error[-1]):.0e}" for label, error in errors.items())
+    return figure, (
+        "Largest error of the cosine table against the position, both axes logarithmic. The curves with low-precision "
+        f"angles climb in proportion to the position; the one with float64 angles stays flat. At the last position "
+        f"({int(positions[-1])}): {last}."
+    )
+
+
+@styled
+def unseen_distances(distance: Tensor, wish: Tensor, fit: Tensor, train_length: int) -> tuple[MatplotlibFigure, str]:
+    """A score fitted on the distances of training, drawn far beyond them."""
+    figure, axes = new_figure(1, 2, height=3.4, width=7.4)
+    near = distance < train_length
+    axes[0].plot(distance[near], wish[near], color=GREY, linewidth=4, alpha=0.5, label="wish")
+    axes[0].plot(distance[near], fit[near], color=BLUE, label="fit")
+    axes[0].set(title=f"trained on Δ < {train_length}", xlabel="distance Δ", ylabel="score")
+    axes[0].legend()
+    axes[1].plot(distance, wish, color=GREY, linewidth=4, alpha=0.5)
+    axes[1].plot(distance, fit, color=BLUE)
+    axes[1].axvspan(0, train_length, color=ORANGE, alpha=0.25)
+    axes[1].set(title="the same curve, further on", xlabel="distance Δ")
+    worst_in = float((fit - wish)[near].abs().max())
+    worst_out = float((fit - wish)[~near].abs().max())
+    return figure, (
+        f"Left: on the trained distances below {train_length} the fitted score lies on the wish, with an error of at "
+        f"most {worst_in:.2g}. Right: the same curve up to distance {int(distance[-1])}; beyond the shaded trained "
+        f"range it leaves the wish, by up to {worst_out:.2g}."
+    )
+
+
+WIDE, RADIUS = 360, 76  # of the explorable, in SVG units: narrow enough that its letters are legible on a phone
+
+
+def arrows(omega: float = math.pi / 12, query: int = 7, key: int = 3) -> Explorable:
+    """Two arrows of one pair, turned by their positions; the score sees only the angle between them."""
+    start_q, start_k = 0.0, math.pi / 6  # angles of the unturned query and key
+    centre_x, centre_y = WIDE / 2, 100
+    left, width, middle, height = 20, 320, 300, 70  # the box of the curve, below the dial
+
+    def arrow(name: str, angle: float, colour: str) -> str:
+        x, y = f"{centre_x + RADIUS * math.cos(angle):.1f}", f"{centre_y - RADIUS * math.sin(angle):.1f}"
+        return (
+            f'<line data-part="{name}" x1="{centre_x}" y1="{centre_y}" x2="{x}" y2="{y}" stroke="{colour}" '
+            f'stroke-width="5" stroke-linecap="round"/>'
+            f'<circle data-part="{name}-tip" cx="{x}" cy="{y}" r="7" fill="{colour}"/>'
+        )
+
+    angle_q, angle_k = start_q + query * omega, start_k + key * omega
+    distances = range(-24, 25)
+    xs = [left + width * (delta + 24) / 48 for delta in distances]
+    ys = [middle - height * math.cos(delta * omega + start_q - start_k) for delta in distances]
+    score = math.cos(angle_q - angle_k)
+    dot_x = left + width * (query - key + 24) / 48
+    svg = f"""
+<svg viewBox="0 0 {WIDE} 400" width="100%" font-family="sans-serif" font-size="17"
+ style="background:none;filter:none;display:block;max-width:460px;margin:auto">
+<circle cx="{centre_x}" cy="{centre_y}" r="{RADIUS}" fill="none" stroke="#999" stroke-width="1.5"/>
+{arrow("q", angle_q, BLUE)}
+{arrow("k", angle_k, RED)}
+<text x="10" y="24" fill="{BLUE}">query</text><text x="10" y="48" fill="{RED}">key</text>
+<text x="{left}" y="216" fill="#222">score against Δ = m − n</text>
+<line x1="{left}" y1="{middle}" x2="{left + width}" y2="{middle}" stroke="#999"/>
+<line x1="{left + width / 2}" y1="{middle - 74}" x2="{left + width / 2}" y2="{middle + 74}" stroke="#999"/>
+<path d="{svg_path(xs, ys)}" fill="none" stroke="#444" stroke-width="2"/>
+<circle data-part="dot" cx="{dot_x:.1f}" cy="{middle - height * score:.1f}" r="8" fill="{ORANGE}" stroke="#222"/>
+<text data-part="label" x="{left}" y="394" fill="#222">Δ = {query - key}, score = {score:.2f}</text>
+</svg>"""
+    script = f"""
+const part = (name) => svg.querySelector(`[data-part="${{name}}"]`);
+const point = (name, angle) => {{
+  const x = ({centre_x} + {RADIUS} * Math.cos(angle)).toFixed(1);
+  const y = ({centre_y} - {RADIUS} * Math.sin(angle)).toFixed(1);
+  part(name).setAttribute("x2", x); part(name).setAttribute("y2", y);
+  part(name + "-tip").setAttribute("cx", x); part(name + "-tip").setAttribute("cy", y);
+}};
+const m = value.m + value.shift, n = value.n + value.shift, delta = m - n;
+point("q", {start_q} + m * {omega}); point("k", {start_k} + n * {omega});
+const score = Math.cos(delta * {omega} + {start_q - start_k});
+part("dot").setAttribute("cx", ({left} + {width} * (delta + 24) / 48).toFixed(1));
+part("dot").setAttribute("cy", ({middle} - {height} * score).toFixed(1));
+part("label").textContent = `Δ = ${{delta}}, score = ${{score.toFixed(2)}}`;
+write("m", m); write("n", n);
+"""
+    return Explorable(
+        name="rotary-arrows",
+        alt="A dial with two arrows, the query and the key of one pair, each turned by its position; beside it the "
+        "score as a curve over the distance with a dot at the present distance. Moving one position turns one arrow "
+        "and moves the dot. Moving both by the same shift turns both arrows and leaves the dot where it is.",
+        caption="Move one position: one arrow turns and the dot slides along the curve. Shift both: the arrows turn "
+        "together and the score stays.",
+        knobs=(
+            Knob("m", "query's position", 0, 24, query),
+            Knob("n", "key's position", 0, 24, key),
+            Knob("shift", "shift both", 0, 48, 0),
+        ),
+        svg=svg,
+        script=script,
+    )

@@ -1,0 +1,244 @@
+"""Figures of chapter 01: circles, Gram matrices, how the kernel decays, and what the choice of frequencies does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from rope_lessons.figures import (
+    BLUE,
+    CYCLE,
+    DIVERGING,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    Explorable,
+    Knob,
+    new_figure,
+    styled,
+    svg_path,
+)
+from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding, sinusoidal_kernel
+
+__all__ = [
+    "encoding_circles",
+    "encodings_compared",
+    "gram_matrices",
+    "kernel_choices",
+    "kernel_decay",
+    "kernel_explorer",
+    "taylor_errors",
+]
+
+EULER_GAMMA = 0.5772156649015329
+
+
+@styled
+def encoding_circles(dim: int = 8, base: float = 10_000.0, count: int = 5) -> tuple[MatplotlibFigure, str]:
+    """One circle per pair of channels, with the positions 0, 1, … as dots on it."""
+    figure, axes = new_figure(1, dim // 2, height=2.6)
+    turn = torch.linspace(0, 2 * math.pi, 200)
+    for t, (ax, frequency) in enumerate(zip(axes, rope_frequencies(dim, base).tolist(), strict=True)):
+        ax.plot(turn.cos(), turn.sin(), color=GREY, linewidth=1)
+        for m in reversed(range(count)):
+            x, y = math.cos(m * frequency), math.sin(m * frequency)
+            ax.plot([0, x], [0, y], color=CYCLE[m], linewidth=1.5)
+            ax.plot(x, y, "o", color=CYCLE[m], markersize=8)
+            if t == 0:  # slower pairs have their dots on top of each other
+                ax.text(1.32 * x, 1.32 * y, str(m), ha="center", va="center", fontsize=12)
+        ax.set(aspect="equal", xlim=(-1.55, 1.55), ylim=(-1.55, 1.55), xticks=[], yticks=[])
+        ax.set_title(f"pair {t}\nω = {frequency:g}", fontsize=12)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+    return figure, (
+        f"{dim // 2} circles, one per pair of channels, each with the positions 0 to {count - 1} as dots. In pair 0 the "
+        "dots are one radian apart and go more than half the way round. In every next pair they are "
+        f"{base ** (2 / dim):g} times closer together; in the last one they lie on top of each other."
+    )
+
+
+@styled
+def gram_matrices(
+    matrices: Mapping[str, Tensor], frequencies: Tensor, count: int = 40
+) -> tuple[MatplotlibFigure, str]:
+    """Heat maps of e_mᵀ H e_n, one for each named H."""
+    figure, axes = new_figure(1, len(matrices), height=2.9 if len(matrices) > 1 else 3.6, squeeze=False)
+    encodings = sinusoidal_encoding(
+        torch.arange(count), 2 * len(frequencies), frequencies=frequencies, dtype=torch.float64
+    )
+    for ax, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
+        gram = encodings @ matrix @ encodings.T
+        limit = float(gram.abs().max())
+        picture = ax.imshow(gram, cmap=DIVERGING, vmin=-limit, vmax=limit)
+        ax.set_title(name, fontsize=12)
+        ax.set(xticks=[0, count - 1], yticks=[0, count - 1], xlabel="n")
+        ax.grid(False)
+        if len(matrices) == 1:
+            figure.colorbar(picture, ax=ax)
+    axes[0][0].set_ylabel("m")
+    names = "; ".join(" ".join(name.split()) for name in matrices)
+    return figure, (
+        f"Heat map of e_m transposed times H times e_n for the positions 0 to {count - 1}, for H = {names}. With the "
+        "identity every diagonal has one colour: the value depends on m minus n alone, is largest on the main diagonal "
+        "and fades with ripples away from it."
+        + (" With the other matrices the colour changes along a diagonal." if len(matrices) > 1 else "")
+    )
+
+
+@styled
+def taylor_errors(sizes: Sequence[float], errors: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
+    """Error of the Taylor approximations against the size of the perturbation, both on logarithmic axes."""
+    figure, ax = new_figure(height=3.3)
+    for (name, values), marker in zip(errors.items(), "os^", strict=False):
+        ax.loglog(sizes, values, marker=marker, label=name)
+    ax.set(xlabel="size ε of the perturbation", ylabel="error")
+    ax.legend()
+    return figure, (
+        "Error against the size of the perturbation on logarithmic axes, three straight lines: halving the size halves "
+        "the error of order 0, divides that of order 1 by four and that of order 2 by eight."
+    )
+
+
+@styled
+def kernel_decay(
+    dim: int = 128, base: float = 10_000.0, integral: tuple[Sequence[float], Sequence[float]] | None = None
+) -> tuple[MatplotlibFigure, str]:
+    """The kernel at integer distances, with the logarithmic law and (if given) the integral it approximates."""
+    figure, ax = new_figure(height=3.8)
+    distance = torch.logspace(0, 6, 700, dtype=torch.float64).round().unique().long()
+    ax.plot(distance, sinusoidal_kernel(distance, rope_frequencies(dim, base)), ".", color=BLUE, markersize=3)
+    ax.plot([], [], "o", color=BLUE, label=f"K(Δ), d = {dim}")
+    straight = torch.logspace(0, math.log10(base), 50)
+    ax.plot(straight, 1 - (straight.log() + EULER_GAMMA) / math.log(base), "--", color=ORANGE, label="logarithmic law")
+    if integral is not None:
+        ax.plot(*integral, color=RED, linewidth=1.5, label="integral (Ci)")
+    ax.axhspan(-1 / math.sqrt(dim), 1 / math.sqrt(dim), color=GREY, alpha=0.15, label="± 1/√d")
+    ax.axvline(base, color=GREY, linewidth=1)
+    ax.text(base * 1.15, 0.9, "Δ = B", color=GREY)
+    ax.set(xscale="log", xlabel="distance Δ", ylabel="K(Δ)", ylim=(-0.35, 1.05))
+    ax.legend(loc="upper right", bbox_to_anchor=(1, 0.9))
+    return figure, (
+        "The kernel against the distance on a logarithmic axis from 1 to a million. From 1 to the base ten thousand the "
+        "dots fall along a straight line from 1 to 0, with growing scatter. Beyond the base the line of the integral "
+        "settles on 0, and the dots keep scattering around 0 with a height of about one over the square root of d."
+    )
+
+
+@styled
+def kernel_choices(choices: Mapping[str, Tensor], last: float = 3000) -> tuple[MatplotlibFigure, str]:
+    """The kernels of several choices of frequencies, one panel each."""
+    figure, axes = new_figure(len(choices), 1, height=1.35 * len(choices) + 0.5, sharex=True)
+    distance = torch.logspace(0, math.log10(last), 900, dtype=torch.float64).round().unique().long()
+    for ax, (name, frequencies), colour in zip(
+        axes, choices.items(), (BLUE, ORANGE, GREEN, RED, PURPLE), strict=False
+    ):
+        ax.plot(distance, sinusoidal_kernel(distance, frequencies), color=colour, linewidth=1.2)
+        ax.axhline(0, color=GREY, linewidth=0.8)
+        ax.text(0.99, 0.95, name, transform=ax.transAxes, ha="right", va="top", fontsize=12)
+        ax.set(xscale="log", ylim=(-0.5, 1.5), yticks=[0, 1])
+    axes[-1].set_xlabel("distance Δ")
+    return figure, (
+        f"Kernels for {len(choices)} choices of frequencies, one panel each, distance on a logarithmic axis: "
+        f"{'; '.join(choices)}. The linear choice drops to zero within a few positions and jumps back to 1 near "
+        "distance 400. The power choices fall faster than the exponential one, which falls along a straight line."
+    )
+
+
+@styled
+def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> tuple[MatplotlibFigure, str]:
+    """Accuracy at positions seen in training and beyond them, one dot per seed."""
+    figure, ax = new_figure(height=3.0)
+    for row, runs in enumerate(results.values()):
+        for column, (marker, colour) in enumerate((("o", BLUE), ("s", ORANGE))):
+            offset = 0.12 if column else -0.12
+            ax.plot([run[column] for run in runs], [row + offset] * len(runs), marker, color=colour, alpha=0.8)
+    for marker, colour, label in (("o", BLUE, "positions seen in training"), ("s", ORANGE, "positions beyond")):
+        ax.plot([], [], marker, color=colour, label=label)
+    ax.axvline(1 / 8, color=GREY, linestyle=":", label="guessing")
+    ax.set_yticks(range(len(results)), list(results))
+    ax.set(xlim=(0, 1.05), ylim=(len(results) - 0.5, -0.5), xlabel="accuracy")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=10, columnspacing=1, handletextpad=0.3)
+    lines = "; ".join(
+        f"{name}: {_mean(runs, 0):.0%} at positions seen, {_mean(runs, 1):.0%} beyond" for name, runs in results.items()
+    )
+    return figure, f"Accuracy per seed for three kinds of encoding, mean over the seeds. {lines}."
+
+
+def _mean(runs: Sequence[tuple[float, float]], column: int) -> float:
+    return sum(run[column] for run in runs) / len(runs)
+
+
+# ---------------------------------------------------------------- the explorable: the kernel redrawn
+
+LEFT, STEP, POINTS = 46.0, 1.2, 480  # pixels; x has one decimal only, so both languages round it alike
+TOP, UNIT = 30.0, 190.0  # y of K = 1; pixels per unit of K
+DECADES = 6
+
+
+def _x(distance: float) -> float:
+    return LEFT + STEP * POINTS * math.log10(distance) / DECADES
+
+
+def _y(value: float) -> float:
+    return TOP + UNIT * (1 - value)
+
+
+def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
+    """The kernel against the distance, redrawn for any base and any number of pairs."""
+    base = 10.0**log_base
+    distance = torch.tensor([10 ** (DECADES * i / POINTS) for i in range(POINTS + 1)], dtype=torch.float64)
+    values = sinusoidal_kernel(distance, rope_frequencies(2 * pairs, base)).tolist()
+    curve = svg_path([LEFT + STEP * i for i in range(POINTS + 1)], [_y(value) for value in values])
+    law = svg_path([_x(1), _x(base)], [_y(1 - EULER_GAMMA / math.log(base)), _y(-EULER_GAMMA / math.log(base))])
+    ticks = "".join(
+        f'<path d="{svg_path([_x(10**k)] * 2, [TOP, _y(-0.4)])}" stroke="#ddd"/>'
+        f'<text x="{_x(10**k):.1f}" y="{_y(-0.4) + 20:.1f}" text-anchor="middle">{label}</text>'
+        for k, label in enumerate(("1", "10", "100", "1000", "10⁴", "10⁵", "10⁶"))
+    ) + "".join(
+        f'<path d="{svg_path([LEFT, LEFT + STEP * POINTS], [_y(value)] * 2)}" stroke="#ddd"/>'
+        f'<text x="{LEFT - 8:.1f}" y="{_y(value) + 5:.1f}" text-anchor="end">{value:g}</text>'
+        for value in (0, 0.5, 1)
+    )
+    svg = f"""
+<svg viewBox="0 0 640 340" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="16" fill="#1a1a1a">
+{ticks}
+<path id="curve" d="{curve}" fill="none" stroke="{BLUE}" stroke-width="1.6"/>
+<path id="law" d="{law}" fill="none" stroke="{ORANGE}" stroke-width="3" stroke-dasharray="8 6"/>
+<text x="622" y="20" text-anchor="end" id="says">base {base:.0f}, {pairs} pairs</text>
+<text x="46" y="20" fill="{BLUE}">K(Δ)</text>
+<text x="100" y="20" fill="#8a5a00">dashed: logarithmic law</text>
+<text x="334" y="336" text-anchor="middle">distance Δ</text>
+</svg>"""
+    script = f"""
+    const base = Math.pow(10, value.base), gamma = {EULER_GAMMA};
+    const y = (k) => ({TOP:g} + {UNIT:g} * (1 - k)).toFixed(1);
+    const frequencies = Array.from({{length: value.pairs}}, (_, t) => Math.pow(base, -t / value.pairs));
+    const points = [];
+    for (let i = 0; i <= {POINTS}; i++) {{
+      const distance = Math.pow(10, {DECADES} * i / {POINTS});
+      const sum = frequencies.reduce((total, w) => total + Math.cos(distance * w), 0);
+      points.push(({LEFT:g} + {STEP:g} * i).toFixed(1) + " " + y(sum / value.pairs));
+    }}
+    svg.querySelector("#curve").setAttribute("d", "M" + points.join("L"));
+    const end = ({LEFT:g} + {STEP * POINTS:g} * value.base / {DECADES}).toFixed(1), at = -gamma / Math.log(base);
+    svg.querySelector("#law").setAttribute("d", `M{LEFT:.1f} ${{y(1 + at)}}L${{end}} ${{y(at)}}`);
+    svg.querySelector("#says").textContent = `base ${{base.toFixed(0)}}, ${{value.pairs}} pairs`;"""
+    return Explorable(
+        name="kernel",
+        alt=f"The kernel against the distance from 1 to a million, base {base:.0f}, {pairs} pairs. Up to the base it "
+        "follows the dashed straight line of the logarithmic law from about 1 to about 0; beyond it scatters around 0.",
+        caption="The kernel, redrawn as you move the sliders. The dashed line is the logarithmic law; it ends at the "
+        "base. A larger base makes the line less steep. Fewer pairs make the scatter around it larger.",
+        knobs=(
+            Knob("base", "log₁₀ of the base", 1, 6, log_base, 0.1),
+            Knob("pairs", "pairs of channels", 1, 128, pairs, 1),
+        ),
+        svg=svg,
+        script=script,
+    )

@@ -1,0 +1,1 @@
+"""Small experiments that anybody can repeat: models, text, training and evaluation."""

@@ -1,0 +1,245 @@
+"""A language model of bytes, small enough to train on one CPU core in about a minute. Used in chapter 03.
+
+Everything is here: the text, the model, the training, the evaluation. The attention is the package's own, so a
+trained model is tested with another position method by handing ``forward`` another plan.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sysconfig
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rope_lessons.attention import attention
+from rope_lessons.rotary import rotate
+from rope_lessons.scheme import Plan, Scheme, scheme
+
+CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
+
+
+@dataclass(frozen=True)
+class Config:
+    """The model and its training. With these values it has 295 552 parameters."""
+
+    width: int = 128
+    layers: int = 2
+    heads: int = 2  # of 64 channels, all of which turn
+    hidden: int = 256
+    length: int = 64  # bytes of a training window: the N of the book
+    batch: int = 32
+    steps: int = 1000
+    learning_rate: float = 3e-3  # the largest value; 50 steps up, then a cosine down to a tenth
+    warmup: int = 50
+    weight_decay: float = 0.1
+
+    @property
+    def head_dim(self) -> int:
+        return self.width // self.heads
+
+
+# --- the text -----------------------------------------------------------------------------------------------------
+
+SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+
+
+def stdlib_files() -> list[tuple[str, bytes]]:
+    """Name and content of the Python files of the running Python's standard library, without its tests."""
+    root = Path(sysconfig.get_path("stdlib"))
+    paths = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
+    # _sysconfigdata describes the machine and not the language.
+    kept = [name for name in sorted(paths) if not SKIPPED & set(name.split("/")) and "_sysconfigdata" not in name]
+    return [(name, paths[name].read_bytes()) for name in kept]
+
+
+def is_held_out(name: str) -> bool:
+    """One file in twenty is for testing. It depends on the name alone, so it is the same in every Python."""
+    return zlib.crc32(name.encode()) % 20 == 0
+
+
+def training_text() -> Tensor:
+    """All training files in one row of bytes, uint8."""
+    return as_bytes(b"".join(content for name, content in stdlib_files() if not is_held_out(name)))
+
+
+def as_bytes(text: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def evaluation_windows() -> Tensor:
+    """The shipped test text, int64 ``(windows, 513)``: every window is one piece of one held-out file."""
+    stored = json.loads((CHECKPOINTS / "radix_eval_text.json").read_text("utf8"))
+    return torch.stack([as_bytes(window.encode()) for window in stored["windows"]]).long()
+
+
+# --- the model ----------------------------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Attention, then a two-layer network, each behind a norm and added to the stream."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.heads = config.heads
+        self.attention_norm, self.network_norm = nn.RMSNorm(config.width), nn.RMSNorm(config.width)
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+        self.up = nn.Linear(config.width, config.hidden, bias=False)
+        self.down = nn.Linear(config.hidden, config.width, bias=False)
+
+    def forward(self, x: Tensor, attend: Callable[..., Tensor]) -> Tensor:
+        batch, seq, width = x.shape
+        qkv = self.qkv(self.attention_norm(x)).view(batch, seq, 3, self.heads, -1)
+        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (batch, heads, seq, head_dim)
+        mixed = attend(q, k, v).transpose(1, 2).reshape(batch, seq, width)
+        x = x + self.out(mixed)
+        return x + self.down(F.gelu(self.up(self.network_norm(x))))
+
+
+class ByteLM(nn.Module):
+    """A causal transformer over bytes. Positions enter through the plan alone: one scheme per layer."""
+
+    def __init__(self, config: Config):
+        super().__init__()
+        self.plan: Plan = (scheme("rope", dim=config.head_dim),) * config.layers
+        self.embedding = nn.Embedding(256, config.width)
+        nn.init.normal_(self.embedding.weight, std=0.05)  # it is the output layer too: keep the first scores small
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.width)
+
+    def forward(self, tokens: Tensor, plan: Plan | None = None, attend: Callable[..., Tensor] = attention) -> Tensor:
+        """Scores of the next byte, ``(batch, seq, 256)``, for tokens int64 ``(batch, seq)``.
+
+        ``plan`` replaces the plan of training; ``attend(q, k, v, scheme)`` replaces the attention itself.
+        """
+        x = self.embedding(tokens)
+        for block, layer_scheme in zip(self.blocks, plan or self.plan, strict=True):
+            x = block(x, lambda q, k, v, s=layer_scheme: attend(q, k, v, s))
+        return self.norm(x) @ self.embedding.weight.T
+
+
+def build(config: Config, seed: int) -> ByteLM:
+    """A fresh model. The seed decides every weight, and the global random state stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return ByteLM(config)
+
+
+# --- training -----------------------------------------------------------------------------------------------------
+
+
+def batches(text: Tensor, config: Config, seed: int) -> Iterator[Tensor]:
+    """Random windows of the text without end, int64 ``(batch, length + 1)``."""
+    generator = torch.Generator().manual_seed(seed)
+    offsets = torch.arange(config.length + 1)
+    while True:
+        starts = torch.randint(len(text) - config.length, (config.batch, 1), generator=generator)
+        yield text[starts + offsets].long()
+
+
+def learning_rate(step: int, config: Config) -> float:
+    if step < config.warmup:
+        return config.learning_rate * (step + 1) / config.warmup
+    done = (step - config.warmup) / max(1, config.steps - config.warmup)
+    return config.learning_rate * (0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2)
+
+
+def train(model: ByteLM, text: Tensor, config: Config, seed: int, steps: int | None = None) -> list[float]:
+    """Train in place, all steps or the first few; the loss of every step, in nats per byte."""
+    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=config.weight_decay)
+    losses = []
+    for step, windows in enumerate(islice(batches(text, config, seed), config.steps if steps is None else steps)):
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(step, config)
+        scores = model(windows[:, :-1])
+        loss = F.cross_entropy(scores.flatten(0, 1), windows[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+# --- evaluation ---------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def evaluate(
+    model: ByteLM, windows: Tensor, length: int, plan: Plan | None = None, attend: Callable[..., Tensor] = attention
+) -> tuple[Tensor, Tensor]:
+    """Teacher-forced next-byte prediction: hits and losses, each ``(windows, 512)``, one entry per predicted byte.
+
+    The windows are cut into pieces of ``length`` bytes, and a piece sees nothing of the others. So the same bytes
+    are predicted at every length; what changes is how much comes before them.
+    """
+    inputs, targets = windows[:, :-1], windows[:, 1:]
+    hits, losses = [], []
+    for some_inputs, some_targets in zip(inputs.split(12), targets.split(12), strict=True):
+        scores = model(some_inputs.reshape(-1, length), plan, attend)
+        flat = some_targets.reshape(-1, length)
+        hits.append((scores.argmax(dim=-1) == flat).view_as(some_targets))
+        losses.append(F.cross_entropy(scores.transpose(1, 2), flat, reduction="none").view_as(some_targets))
+    return torch.cat(hits).double(), torch.cat(losses).double()
+
+
+def plans(config: Config, factor: float) -> dict[str, Plan]:
+    """The methods of chapter 03 at test, by name; the same scheme in every layer."""
+    dim = config.head_dim
+    rows = {name: scheme(name, dim=dim, factor=factor) for name in ("pi", "ntk-old", "ntk-fixed", "ntk-aware")}
+    rows["dynamic-ntk"] = scheme("dynamic-ntk", dim=dim, factor=factor, train_length=config.length)
+    return {name: (row,) * config.layers for name, row in {"rope": scheme("rope", dim=dim), **rows}.items()}
+
+
+# Two ways to decode token by token when the frequencies grow with the text. Each is an attend(q, k, v, scheme) for
+# ``forward``: one pass over the whole text that gives what the steps with a key-value cache would give.
+
+
+def attend_stale(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
+    """The cache holds *turned* keys: token i, query and key alike, was turned by the frequencies of length i + 1."""
+    if scheme.frequencies is None:
+        raise ValueError("scheme must have frequencies, got None")
+    own = torch.stack([scheme.frequencies(length=i + 1) for i in range(q.shape[2])])  # (seq, dim/2)
+    angles = torch.arange(q.shape[2]).unsqueeze(-1) * own
+    cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
+    q, k = (rotate(x, cos, sin, layout=scheme.layout) for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def attend_raw(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
+    """The cache holds *raw* keys: at every step all of them are turned by the frequencies of the present length."""
+    steps = [attention(q[:, :, i : i + 1], k[:, :, : i + 1], v[:, :, : i + 1], scheme) for i in range(q.shape[2])]
+    return torch.cat(steps, dim=2)
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def round_weights(model: ByteLM) -> None:
+    """Round every weight to bfloat16, as the shipped file stores it. The model computes in float32 as before."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight.to(torch.bfloat16))
+
+
+def save(model: ByteLM, path: Path) -> None:
+    from safetensors.torch import save_file
+
+    save_file({name: value.to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()}, path)
+
+
+def load(path: Path = CHECKPOINTS / "radix_byte_lm.safetensors", config: Config | None = None) -> ByteLM:
+    """The shipped model (seed 0), in float32. ``scripts/train_radix_checkpoint.py`` made it."""
+    from safetensors.torch import load_file
+
+    model = build(config or Config(), seed=0)
+    model.load_state_dict({name: value.float() for name, value in load_file(path).items()})
+    return model.eval()

@@ -1,0 +1,213 @@
+"""One test for each labelled equation and theorem of chapter 02, and for what it says about libraries."""
+
+from __future__ import annotations
+
+import importlib
+import math
+
+import pytest
+import torch
+
+import rope_lessons as rl
+
+D = 8
+FREQUENCIES = rl.rope_frequencies(D)
+
+
+def rotation(angles: torch.Tensor) -> torch.Tensor:
+    """R(φ) as a dense matrix from its definition: 2 x 2 blocks on the diagonal, interleaved pairs."""
+    blocks = [torch.tensor([[math.cos(a), -math.sin(a)], [math.sin(a), math.cos(a)]]) for a in angles.tolist()]
+    return torch.block_diag(*blocks).double()
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def turned(x: torch.Tensor, position: int) -> torch.Tensor:
+    return rl.apply_rotary(x.view(1, -1), torch.tensor([position]), FREQUENCIES, layout="interleaved")[0]
+
+
+def test_eq_rotary_wish():
+    """RoPE grants it; adding the sinusoidal encoding does not."""
+    q, k = random(2, D)
+    scores = [turned(q, m) @ turned(k, n) for m, n in ((9, 4), (5, 0), (105, 100))]
+    assert max(scores) - min(scores) < 1e-12
+    assert torch.equal(turned(q, 0), q)
+    e = rl.sinusoidal_encoding(torch.arange(110), D, dtype=torch.float64)
+    added = [(q + e[m]) @ (k + e[n]) for m, n in ((9, 4), (5, 0), (105, 100))]
+    assert max(added) - min(added) > 0.1
+
+
+def test_thm_rotary_powers():
+    a = torch.matrix_exp(random(D, D) - random(D, D).T)
+    powers = {m: torch.linalg.matrix_power(a, m) for m in range(-3, 8)}
+    for m, n in ((5, 3), (2, 0), (7, 5), (-1, -3)):
+        assert torch.allclose(powers[m].T @ powers[n], powers[2].T, atol=1e-12)
+    # The converse, step by step as in the proof: from a table of A_m^T A_n, A_m is recovered as a power of A_1.
+    step = {m: powers[m + 1].T @ powers[m] for m in range(5)}
+    rebuilt = torch.eye(D)
+    for m in range(5):
+        rebuilt = rebuilt @ step[m].T
+        assert torch.allclose(rebuilt, powers[m + 1], atol=1e-12)
+    # Powers of a matrix that is not orthogonal fail.
+    b = a + 0.1 * torch.eye(D)
+    stretched = [torch.linalg.matrix_power(b, m) for m in range(6)]
+    assert not torch.allclose(stretched[5].T @ stretched[3], stretched[2].T @ stretched[0], atol=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_thm_rotary_pairs(seed):
+    a = torch.matrix_exp(random(D, D, seed=seed) - random(D, D, seed=seed).T)
+    assert math.isclose(torch.linalg.det(a), 1.0, abs_tol=1e-12)
+    values, vectors = torch.linalg.eig(a)
+    upper = [c for c in range(D) if values[c].imag > 0]
+    omega = torch.stack([values[c].angle() for c in upper])
+    columns = [part * math.sqrt(2) for c in upper for part in (vectors[:, c].real, -vectors[:, c].imag)]
+    basis = torch.stack(columns, dim=1)
+    assert torch.allclose(basis.T @ basis, torch.eye(D), atol=1e-10)
+    for m in (1, 3, 10):
+        assert torch.allclose(basis @ rotation(m * omega) @ basis.T, torch.linalg.matrix_power(a, m), atol=1e-9)
+
+
+def test_thm_rotary_pairs_needs_determinant_one():
+    """A reflection has one eigenvalue -1: its powers are no product of rotations of pairs."""
+    reflection = torch.diag(torch.tensor([-1.0, 1.0]))
+    assert not any(torch.allclose(rotation(torch.tensor([w])), reflection) for w in torch.linspace(0, 6.3, 1000))
+
+
+def test_eq_rotary_pair():
+    angle = torch.tensor([0.7])
+    x = random(2)
+    expected = x[0] * torch.exp(1j * angle) + 1j * x[1] * torch.exp(1j * angle)
+    assert torch.allclose(torch.view_as_complex(rotation(angle) @ x), expected)
+    assert torch.allclose(rl.apply_rotary(x.view(1, 2), torch.tensor([1]), angle, layout="half")[0], rotation(angle) @ x)
+
+
+def test_thm_rotary_relative():
+    for a, b in ((3, 5), (-2, 7), (0, 4)):
+        left, right = rotation(a * FREQUENCIES), rotation(b * FREQUENCIES)
+        assert torch.allclose(left.T @ right, rotation((b - a) * FREQUENCIES), atol=1e-12)
+        assert torch.allclose(left.T, rotation(-a * FREQUENCIES), atol=1e-12)
+
+
+def test_eq_rotary_relative():
+    q, k = random(2, D)
+    for m, n in ((0, 0), (7, 3), (3, 7), (1000, 1), (2**20, 2**20 - 9)):
+        assert math.isclose(turned(q, m) @ turned(k, n), turned(q, m - n) @ k, abs_tol=1e-8)
+
+
+def test_eq_rotary_sparse():
+    x, m = random(D), 13
+    cos = (m * FREQUENCIES).cos().repeat_interleave(2)
+    sin = (m * FREQUENCIES).sin().repeat_interleave(2)
+    swapped = torch.stack((-x[1::2], x[0::2]), dim=1).flatten()
+    assert torch.allclose(x * cos + swapped * sin, rotation(m * FREQUENCIES) @ x, atol=1e-12)
+    assert torch.count_nonzero(rotation(m * FREQUENCIES)) == 2 * D
+
+
+def test_eq_rotary_cos_sin():
+    q, k = random(2, D)
+    even, odd = slice(0, None, 2), slice(1, None, 2)
+    for delta in (-5, 0, 1, 40):
+        cos, sin = (delta * FREQUENCIES).cos(), (delta * FREQUENCIES).sin()
+        dot = q[even] * k[even] + q[odd] * k[odd]
+        cross = q[even] * k[odd] - q[odd] * k[even]
+        assert math.isclose((dot * cos + cross * sin).sum(), turned(q, delta) @ k, abs_tol=1e-12)
+    assert abs((dot * cos).sum() - turned(q, 40) @ k) > 0.1  # the cosine part alone is not the score
+
+
+def test_eq_rotary_phase():
+    q, k = random(2, D)
+    z_q, z_k = (torch.view_as_complex(x.view(-1, 2)) for x in (q, k))
+    lead = z_k.angle() - z_q.angle()
+    for delta in (-5, 0, 1, 40):
+        score = (z_q.abs() * z_k.abs() * (delta * FREQUENCIES - lead).cos()).sum()
+        assert math.isclose(score, turned(q, delta) @ k, abs_tol=1e-12)
+
+
+def test_eq_rotary_mean():
+    """The moments exactly, from E[x x^T] = I: no sampling."""
+    for delta in (0, 3, 100, 5000):
+        matrix = rotation(delta * FREQUENCIES)
+        # q and k independent: E (q^T M k)^2 = ||M||_F^2; q = k: E q^T M q = trace M. The score is (R q)^T k = q^T R^T k.
+        assert math.isclose(matrix.square().sum(), D)
+        kernel = rl.sinusoidal_kernel(torch.tensor(delta), FREQUENCIES)
+        assert math.isclose(matrix.trace(), D * kernel, abs_tol=1e-12)
+    q, k = random(2, 20_000, D)
+    scores = ((q @ rotation(7 * FREQUENCIES).T) * k).sum(-1)
+    assert abs(scores.mean()) < 4 * math.sqrt(D / 20_000)
+
+
+def test_eq_rotary_bound():
+    for seed in range(20):
+        q, k = random(2, D, seed=seed)
+        h = torch.view_as_complex(q.view(-1, 2)) * torch.view_as_complex(k.view(-1, 2)).conj()
+        jump = torch.diff(torch.cat((h, torch.zeros(1)))).abs().max()
+        for delta in (0, 1, 10, 1000):
+            partial = torch.exp(1j * delta * FREQUENCIES).cumsum(0).abs().sum()
+            assert abs(turned(q, delta) @ k) <= jump * partial + 1e-12
+
+
+def test_eq_rotary_layouts():
+    permutation = torch.zeros(D, D)
+    for t in range(D // 2):
+        permutation[t, 2 * t] = permutation[t + D // 2, 2 * t + 1] = 1
+    x, position = random(1, D), torch.tensor([11])
+    half = rl.apply_rotary(x, position, FREQUENCIES, layout="half")[0]
+    assert torch.allclose(permutation @ rotation(11 * FREQUENCIES) @ permutation.T @ x[0], half, atol=1e-12)
+
+
+def test_eq_rotary_partial():
+    q, k = random(2, 12)
+    m, n = torch.tensor([9]), torch.tensor([4])
+    score = rl.apply_rotary(q.view(1, -1), m, FREQUENCIES, layout="interleaved")[0] @ rl.apply_rotary(
+        k.view(1, -1), n, FREQUENCIES, layout="interleaved"
+    )[0]
+    assert math.isclose(score, turned(q[:D], 5) @ k[:D] + q[D:] @ k[D:], abs_tol=1e-12)
+
+
+def library_turn(model: str, function: str, apply: str) -> torch.Tensor:
+    """The result of a model file's own rotary on one vector of 8 channels at position 1."""
+    module = importlib.import_module(f"transformers.models.{model}.modeling_{model}")
+    rotate, x = getattr(module, function), torch.arange(1.0, D + 1).view(1, 1, 1, D)
+    angle = FREQUENCIES
+    wide = angle.repeat(2) if apply == "half" else angle.repeat_interleave(2)
+    return (x * wide.cos() + rotate(x) * wide.sin())[0, 0]
+
+
+@pytest.mark.parametrize(
+    ("model", "function", "layout"),
+    [
+        ("llama", "rotate_half", "half"),
+        ("gptj", "rotate_every_two", "interleaved"),
+        ("cohere", "rotate_half", "interleaved"),
+        ("glm", "rotate_half", "interleaved"),
+    ],
+)
+def test_library_layouts(model, function, layout):
+    x = torch.arange(1.0, D + 1).view(1, D)
+    ours = rl.apply_rotary(x, torch.tensor([1]), FREQUENCIES, layout=layout)
+    assert torch.allclose(library_turn(model, function, layout), ours, atol=1e-6)
+    other = "half" if layout == "interleaved" else "interleaved"
+    assert not torch.allclose(library_turn(model, function, layout), rl.apply_rotary(
+        x, torch.tensor([1]), FREQUENCIES, layout=other
+    ), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("config", "share"),
+    [("GPTNeoX", 0.25), ("StableLm", 0.25), ("Phi", 0.5), ("Glm", 0.5), ("Persimmon", 0.5), ("Llama", 1.0)],
+)
+def test_library_partial_rotary(config, share):
+    import transformers
+
+    rope = getattr(transformers, f"{config}Config")().rope_parameters
+    assert rope.get("partial_rotary_factor", 1.0) == share
