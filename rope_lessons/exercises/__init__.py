@@ -128,8 +128,21 @@ def _first_difference(exercise: Exercise, got: list, expected: list) -> str:
     for case, value, right in zip(exercise.cases, got, expected, strict=True):
         if not _same(value, right, exercise.tolerance):
             arguments = ", ".join(_short(argument) for argument in case)
-            return f"for the arguments ({arguments}) you returned {_short(value)}; expected {_short(right)}"
+            return f"for the arguments ({arguments}) {_contrast(value, right, exercise.tolerance)}"
     raise AssertionError("no difference found")  # pragma: no cover - check() calls this only when they differ
+
+
+def _contrast(value: Any, right: Any, tolerance: float) -> str:
+    """For tensors of one shape the first entry that differs, else both values."""
+    tensors = isinstance(value, torch.Tensor) and isinstance(right, torch.Tensor)
+    if not tensors or value.shape != right.shape or value.ndim == 0:
+        return f"you returned {_short(value)}; expected {_short(right)}"
+    differs = ~torch.isclose(value.double(), right.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
+    where = tuple(differs.nonzero()[0].tolist())
+    return (
+        f"entry {list(where)} of what you returned is {float(value[where]):.4f}; expected {float(right[where]):.4f} "
+        f"({int(differs.sum())} of {differs.numel()} entries differ)"
+    )
 
 
 def _short(value: Any, limit: int = 120) -> str:

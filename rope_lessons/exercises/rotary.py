@@ -25,6 +25,10 @@ def _move_key(change):
     )
 
 
+def _interleave(x):
+    return torch.stack(x.chunk(2, dim=-1), dim=-1).flatten(-2)
+
+
 def _example(seq, dim, seed=0):
     x = torch.randn(seq, dim, generator=torch.Generator().manual_seed(seed))
     return x, torch.arange(seq) + 5, rope_frequencies(dim)
@@ -37,6 +41,7 @@ EXERCISES = {
         mistakes={
             "this turns clockwise: look at the sign of the two sines": lambda a, b, angle: _turn(a, b, -angle),
             "the two results are swapped: the first channel comes first": lambda a, b, angle: _turn(a, b, angle)[::-1],
+            "the angle is in radians": lambda a, b, angle: _turn(a, b, math.radians(angle)),
         },
     ),
     "direction": Exercise(
@@ -55,6 +60,9 @@ EXERCISES = {
             "every pair turns the wrong way: check which of the two products with the sine is subtracted": _rotary(
                 "half", sign=-1
             ),
+            "the channels turn rightly but come back interleaved: put the two halves together with torch.cat": (
+                lambda *case: _interleave(_rotary("half")(*case))
+            ),
         },
     ),
     "reorder": Exercise(
@@ -66,13 +74,17 @@ EXERCISES = {
                 lambda dim: [c // 2 + (c % 2) * (dim // 2) for c in range(dim)]
             ),
             "this leaves the channels where they are": lambda dim: list(range(dim)),
+            "the first half must hold the first members of the pairs, the even channels": (
+                lambda dim: [*range(1, dim, 2), *range(0, dim, 2)]
+            ),
         },
     ),
     "merge": Exercise(
-        reference=257,
+        reference=407,  # 0 … 255, every second one to 510, every fourth one to 600
         mistakes={
-            "256 itself is exact in bfloat16; the question is which position is the first to be lost": 256,
-            "2049 is the answer for float16 (11 significant bits); bfloat16 has 8": 2049,
+            "that would be all of them, but past 256 not every integer exists in bfloat16": 600,
+            "past 256 positions still exist, only not all of them": 257,
+            "the spacing doubles again at 512: from there on only every fourth one exists": 429,
         },
     ),
     "move_key": Exercise(
@@ -86,13 +98,17 @@ EXERCISES = {
                 lambda old, new: new
             ),
             "this turns it the wrong way: from old to new is new − old": _move_key(lambda old, new: old - new),
+            "the pairs are interleaved here; the cache is in the half layout": lambda key, old, new, frequencies: (
+                apply_rotary(key, torch.tensor([new - old]), frequencies, layout="interleaved")
+            ),
+            "the key has not moved": lambda key, old, new, frequencies: key,
         },
     ),
     "covered": Exercise(
         reference=lambda frequencies, train_length: [
             int(t) for t in range(len(frequencies)) if frequencies[t] * (train_length - 1) < 2 * math.pi
         ],
-        cases=((rope_frequencies(16), 64), (rope_frequencies(64), 512), (rope_frequencies(4), 1000)),
+        cases=((rope_frequencies(16), 64), (rope_frequencies(64), 512), (rope_frequencies(64), 63)),
         normalise=lambda pairs: [int(t) for t in pairs],
         mistakes={
             "these are the pairs that do complete a turn; the question asks for the others": lambda frequencies, n: [
@@ -100,6 +116,15 @@ EXERCISES = {
             ],
             "a whole turn is 2π radians, not 1": lambda frequencies, n: [
                 t for t in range(len(frequencies)) if frequencies[t] * (n - 1) < 1
+            ],
+            "a whole turn is 2π radians, not π": lambda frequencies, n: [
+                t for t in range(len(frequencies)) if frequencies[t] * (n - 1) < math.pi
+            ],
+            "the largest distance in training is one less than the length": lambda frequencies, n: [
+                t for t in range(len(frequencies)) if frequencies[t] * n < 2 * math.pi
+            ],
+            "this is one truth value for each pair; list the numbers t of the pairs": lambda frequencies, n: [
+                frequencies[t] * (n - 1) < 2 * math.pi for t in range(len(frequencies))
             ],
         },
     ),

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
 from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Explorable, Knob, new_figure, styled
-from rope_lessons.radix import decode_position, digits, ntk_frequencies, pi_frequencies
-from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding
+from rope_lessons.radix import decode_position, ntk_frequencies, pi_frequencies
+from rope_lessons.sinusoidal import rope_frequencies
 
 __all__ = ["radix_accuracy", "radix_digits", "radix_hands", "radix_noise", "radix_ratios"]
 
@@ -25,9 +25,10 @@ def radix_digits(base: int = 10, length: int = 3) -> tuple[MatplotlibFigure, str
     for t, axis in enumerate(axes):
         n = torch.arange(4 * base ** (t + 1))
         digit = (n // base**t) % base
+        axis.step(n, digit / base, where="post", color=BLUE, label="digit / β")
+        n = torch.linspace(0, 4 * base ** (t + 1), 2001, dtype=torch.float64)
         turned = (n * base**-t / (2 * math.pi)) % 1
         turned[1:][turned.diff() < 0] = math.nan  # no line where the hand passes the top
-        axis.step(n, digit / base, where="post", color=BLUE, label="digit / β")
         axis.plot(n, turned, color=ORANGE, label="turn of the hand")
         axis.set_ylabel(names[t])
         axis.set_ylim(-0.05, 1.05)
@@ -73,30 +74,29 @@ def _share_decoded(positions: Tensor, frequencies: Tensor, size: float, generato
 
 
 @styled
-def radix_ratios(dim: int = 128, factor: float = 8.0, train_length: int = 4096) -> tuple[MatplotlibFigure, str]:
+def radix_ratios(dim: int = 16, factor: float = 8.0) -> tuple[MatplotlibFigure, str]:
     """How much slower each pair turns, for PI and the three NTK forms."""
     figure, axis = new_figure(height=3.8)
     frequencies = rope_frequencies(dim)
     ratios = {"PI": pi_frequencies(dim, factor) / frequencies}
     for variant in ("old", "fixed", "aware"):
         ratios[f"NTK {variant}"] = ntk_frequencies(dim, factor, variant=variant) / frequencies
-    complete = int((frequencies * train_length >= 2 * math.pi).sum())
-    axis.axvspan(-0.5, complete - 0.5, color=GREY, alpha=0.15, linewidth=0)
-    axis.text(0.5, 0.105, f"full circle within {train_length} tokens", color="#333333", va="bottom")
-    styles = (("-", GREY), ("-", BLUE), ("--", ORANGE), (":", RED))
+    styles = (("-s", GREY), ("-o", BLUE), ("-^", ORANGE), ("--D", RED))
     for (name, ratio), (line, color) in zip(ratios.items(), styles, strict=True):
         axis.plot(ratio, line, color=color, label=name)
     axis.axhline(1, color="black", linewidth=1)
     axis.set_yscale("log")
-    axis.set_ylim(0.1, 1.15)
+    axis.set_ylim(0.11, 1.12)
     axis.set_yticks([0.125, 0.25, 0.5, 1], ["1/8", "1/4", "1/2", "1"])
     axis.minorticks_off()
     axis.set_xlabel("pair t, fast to slow")
     axis.set_ylabel("new speed / old speed")
-    axis.legend(loc="upper right")
-    alt = f"""Ratio of new to old frequency against the number of the pair, for d = {dim} and a factor of {factor:g}.
-        Position interpolation is a flat line at 1/{factor:g}. The three NTK forms are nearly one falling line from 1
-        to 1/{factor:g} on a logarithmic scale. Pairs 0 to {complete - 1} are shaded: they complete a circle in training."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    old, fixed = float(ratios["NTK old"][-1]), float(ratios["NTK fixed"][0])
+    alt = f"""Ratio of new to old frequency against the number of the pair, for d = {dim} and a factor of {factor:g}, on
+        a logarithmic scale. Position interpolation is a flat line at 1/{factor:g}. The three NTK forms are falling
+        straight lines: old from 1 to {old:.2f}, fixed from {fixed:.2f} to 1/{factor:g}, aware from 1 to
+        1/{factor:g}."""
     return figure, alt
 
 
@@ -127,7 +127,7 @@ def radix_accuracy(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) 
     axis.set_xticks(range(0, length + 1, length // 8))
     axis.set_xlabel("position in the text, bytes")
     axis.set_ylabel("next byte right, %")
-    axis.legend(loc="outside lower center", ncols=2)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     alt = f"""Accuracy of the next byte against position, in eighths of {length} bytes, mean over the seeds with bars
         from worst to best. In percent, first eighth to last: {"; ".join(said)}."""
     return figure, alt
@@ -159,7 +159,7 @@ def _dial(t: int, method: int, factor: int) -> str:
         f'<line x1="{x}" y1="{y}" x2="{x + 44 * math.sin(angle):.1f}" y2="{y - 44 * math.cos(angle):.1f}" '
         f'stroke="#000" stroke-width="4" class="hand"/>'
         f'<text x="{x}" y="{y - 64}">pair {t}</text>'
-        f'<text x="{x}" y="{y + 78}" class="speed">speed {ratio:.2f}</text>'
+        f'<text x="{x}" y="{y + 78}" class="speed">speed {ratio + 1e-9:.3f}</text>'
         f'<text x="{x}" y="{y + 103}" class="share">new {new:.0f} %</text>'
     )
 
@@ -184,7 +184,7 @@ RADIX_SCRIPT = r"""
       news[t].setAttribute("stroke-dasharray", `0 ${seen.toFixed(1)} ${fresh.toFixed(1)} 100`);
       hands[t].setAttribute("x2", (x + 44 * Math.sin(angle)).toFixed(1));
       hands[t].setAttribute("y2", (y - 44 * Math.cos(angle)).toFixed(1));
-      speeds[t].textContent = `speed ${ratio.toFixed(2)}`;
+      speeds[t].textContent = `speed ${(ratio + 1e-9).toFixed(3)}`;
       shares[t].textContent = `new ${fresh.toFixed(0)} %`;
     }
 """
@@ -199,13 +199,13 @@ def radix_hands(method: int = 0, factor: int = 8) -> Explorable:
         f'<text x="320" y="30" class="title" font-weight="bold">{_title(method, factor)}</text>{dials}</svg>'
     )
     alt = f"""Eight dials, one for each pair of channels, from fast to slow. A blue pie shows the angles that training
-        on {TRAINED} tokens showed: the full dial for pairs 0 to 3, then 82, 26, 8 and 3 percent. A red ring shows the
-        angles that a longer text adds. With plain RoPE and a factor of 8 it covers 18, 74, 57 and 18 percent of the
-        dials of pairs 4 to 7. With PI or NTK there is little or no red; NTK leaves the speed of the first pairs
-        almost as it was."""
+        on {TRAINED} tokens showed: the full dial for pairs 0 to 3, then 81, 26, 8 and 3 percent. A red ring shows the
+        angles that a longer text adds. With plain RoPE and a factor of 8 it covers 19, 74, 57 and 18 percent of the
+        dials of pairs 4 to 7. With PI there is no red and every pair is 8 times slower. With NTK the slow pairs have
+        next to no red, the middle pairs keep some, and the fast pairs keep most of their speed."""
     caption = """Blue: angles that training showed. Red ring: angles that the longer text adds. Line: the hand at the
-        last token. Speed: new frequency divided by old. The methods are 0 plain RoPE, 1 PI, 2 NTK old, 3 NTK fixed,
-        4 NTK aware. Turn the method from 0 to 1: the red goes, and every hand becomes slow. Turn it to 2, 3 and 4:
-        the red stays away, or nearly, and the fast hands keep their speed."""
+        last token. Speed: new frequency divided by old. Methods: 0 plain RoPE, 1 PI, 2 NTK old, 3 NTK fixed, 4 NTK
+        aware. Move the method from 0 to 1: the red is gone, and every hand is slow. Move it on to 2, 3 and 4: fast
+        hands are fast again, slow hands stay clear of red, and some red is left in the middle."""
     knobs = (Knob("method", "method (0 to 4)", 0, 4, method), Knob("factor", "factor κ", 1, 16, factor))
     return Explorable("radix-hands", alt, caption, knobs, svg, RADIX_SCRIPT)

@@ -74,7 +74,8 @@ def channel_pairs(dim: int = 8) -> tuple[MatplotlibFigure, str]:
     for y, (_, pairs) in enumerate(rows):
         for channel, pair in enumerate(pairs):
             axes.barh(y, 0.92, left=channel - 0.46, height=0.6, color=CYCLE[pair % len(CYCLE)])
-            axes.text(channel, y, f"pair {pair}", ha="center", va="center", fontsize=10, color="white", weight="bold")
+            colour = "black" if pair % len(CYCLE) == 1 else "white"  # white on the light orange is hard to read
+            axes.text(channel, y, f"pair {pair}", ha="center", va="center", fontsize=10, color=colour, weight="bold")
     axes.set_yticks([0, 1], [name for name, _ in rows])
     axes.set_xticks(range(dim), [str(channel) for channel in range(dim)])
     axes.set(xlabel="channel", xlim=(-0.6, dim - 0.4), ylim=(1.5, -0.5))
@@ -95,8 +96,9 @@ def score_against_distance(omega: float = 0.4, reach: int = 12) -> tuple[Matplot
     cases = ((0.0, "k along q: cosine part", BLUE, "-"), (math.pi / 2, "k a quarter turn ahead: sine part", ORANGE, "-"))
     for lead, label, colour, style in (*cases, (math.pi / 4, "k an eighth turn ahead: both", RED, "--")):
         axes.plot(distance, (distance * omega - lead).cos(), style, color=colour, label=label)
-    axes.axvline(0, color=GREY, linewidth=1)
-    axes.set(xlabel="distance Δ = m − n", ylabel="score of the pair", ylim=(-1.15, 1.95))
+    axes.plot([0, 0], [-1.1, 1.1], color=GREY, linewidth=1)
+    axes.set(xlabel="distance Δ = m − n", ylabel=f"score of a pair, ω = {omega:g}", ylim=(-1.15, 2.2))
+    axes.set_yticks([-1, 0, 1])
     axes.legend(loc="upper center", ncols=1)
     return figure, (
         "Score of one pair against the distance, three curves. With the key along the query the curve is a cosine, "
@@ -111,12 +113,12 @@ def scores_and_their_mean(frequencies: Tensor, reach: int = 256, pairs: int = 8,
     generator = torch.Generator().manual_seed(seed)
     half = frequencies.shape[0]
     distance = torch.arange(reach)
-    figure, axes = new_figure(1, 2, height=3.6, width=7.4, sharey=True)
+    figure, axes = new_figure(1, 2, height=3.4, sharey=True)
     turn = torch.exp(1j * distance[:, None] * frequencies)  # (reach, dim/2)
     for _ in range(pairs):
         q, k = torch.randn(2, half, 2, generator=generator, dtype=torch.float64)
         product = torch.view_as_complex(q) * torch.view_as_complex(k).conj()
-        axes[0].plot(distance, (turn * product).real.sum(-1) / (2 * half) ** 0.5, linewidth=1, alpha=0.8)
+        axes[0].plot(distance, (turn * product).real.sum(-1) / (2 * half) ** 0.5, linewidth=1, alpha=0.5, color=GREY)
     axes[0].set(title=f"{pairs} unrelated pairs", xlabel="distance Δ", ylabel="score / √d")
     k = torch.randn(200, half, 2, generator=generator, dtype=torch.float64)
     size = torch.view_as_complex(k).abs().square()  # (200, dim/2): the query equals the key
@@ -137,16 +139,17 @@ def scores_and_their_mean(frequencies: Tensor, reach: int = 256, pairs: int = 8,
 @styled
 def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[MatplotlibFigure, str]:
     """Largest error of the cosine table against the position, one curve for each way to compute it."""
-    figure, axes = new_figure(height=3.8)
+    figure, axes = new_figure(height=4.2)
     for (label, error), marker in zip(errors.items(), "os^D", strict=False):
         axes.loglog(positions, error.clamp(min=1e-12), marker=marker, markersize=5, label=label)
     axes.axhline(1.0, color=GREY, linewidth=1, linestyle=":")
-    axes.set(xlabel="position m", ylabel="largest error of cos(mω)", ylim=(1e-9, 100))
-    axes.legend(loc="upper left", ncols=2)
+    axes.set(xlabel="position m", ylabel="largest error of cos(mω)", ylim=(1e-9, 1e5))
+    axes.legend(loc="upper left")
     last = "; ".join(f"{label}: {float(error[-1]):.0e}" for label, error in errors.items())
     return figure, (
-        "Largest error of the cosine table against the position, both axes logarithmic. The curves with low-precision "
-        f"angles climb in proportion to the position; the one with float64 angles stays flat. At the last position "
+        "Largest error of the cosine table against the position, both axes logarithmic. The curve of bfloat16 reaches its "
+        "largest value after a few hundred positions; those of float32 climb in proportion to the position; the one "
+        "with float64 angles stays flat. At the last position "
         f"({int(positions[-1])}): {last}."
     )
 
@@ -154,7 +157,7 @@ def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[Ma
 @styled
 def unseen_distances(distance: Tensor, wish: Tensor, fit: Tensor, train_length: int) -> tuple[MatplotlibFigure, str]:
     """A score fitted on the distances of training, drawn far beyond them."""
-    figure, axes = new_figure(1, 2, height=3.4, width=7.4)
+    figure, axes = new_figure(1, 2, height=3.2)
     near = distance < train_length
     axes[0].plot(distance[near], wish[near], color=GREY, linewidth=4, alpha=0.5, label="wish")
     axes[0].plot(distance[near], fit[near], color=BLUE, label="fit")

@@ -30,6 +30,7 @@ __all__ = [
     "encoding_circles",
     "encodings_compared",
     "gram_matrices",
+    "gram_matrix",
     "kernel_choices",
     "kernel_decay",
     "kernel_explorer",
@@ -42,7 +43,7 @@ EULER_GAMMA = 0.5772156649015329
 @styled
 def encoding_circles(dim: int = 8, base: float = 10_000.0, count: int = 5) -> tuple[MatplotlibFigure, str]:
     """One circle per pair of channels, with the positions 0, 1, … as dots on it."""
-    figure, axes = new_figure(1, dim // 2, height=2.6)
+    figure, axes = new_figure(1, dim // 2, height=2.3)
     turn = torch.linspace(0, 2 * math.pi, 200)
     for t, (ax, frequency) in enumerate(zip(axes, rope_frequencies(dim, base).tolist(), strict=True)):
         ax.plot(turn.cos(), turn.sin(), color=GREY, linewidth=1)
@@ -57,37 +58,47 @@ def encoding_circles(dim: int = 8, base: float = 10_000.0, count: int = 5) -> tu
         ax.grid(False)
         ax.spines[:].set_visible(False)
     return figure, (
-        f"{dim // 2} circles, one per pair of channels, each with the positions 0 to {count - 1} as dots. In pair 0 the "
-        "dots are one radian apart and go more than half the way round. In every next pair they are "
+        f"{dim // 2} circles, one per pair of channels, each with the positions 0 to {count - 1} as dots. In pair 0 "
+        "the dots are one radian apart and go more than half the way round. In every next pair they are "
         f"{base ** (2 / dim):g} times closer together; in the last one they lie on top of each other."
     )
 
 
 @styled
-def gram_matrices(
-    matrices: Mapping[str, Tensor], frequencies: Tensor, count: int = 40
-) -> tuple[MatplotlibFigure, str]:
+def gram_matrix(frequencies: Tensor, count: int = 100) -> tuple[MatplotlibFigure, str]:
+    """Heat map of the inner products of all pairs of positions."""
+    figure, ax = new_figure(height=3.8, width=5.2)
+    e = sinusoidal_encoding(torch.arange(count), 2 * len(frequencies), frequencies=frequencies, dtype=torch.float64)
+    picture = ax.imshow(e @ e.T)
+    ax.set(xticks=[0, count - 1], yticks=[0, count - 1], xlabel="n", ylabel="m")
+    ax.grid(False)
+    figure.colorbar(picture, ax=ax)
+    return figure, (
+        f"Heat map of the inner products of the encodings of the positions 0 to {count - 1}. Every diagonal has one "
+        f"colour. The main diagonal is brightest, with the value {len(frequencies)}; away from it the colour fades, "
+        "quickly at first and then slowly, with faint ripples."
+    )
+
+
+@styled
+def gram_matrices(matrices: Mapping[str, Tensor], frequencies: Tensor, count: int = 40) -> tuple[MatplotlibFigure, str]:
     """Heat maps of e_mᵀ H e_n, one for each named H."""
-    figure, axes = new_figure(1, len(matrices), height=2.9 if len(matrices) > 1 else 3.6, squeeze=False)
+    figure, axes = new_figure(1, len(matrices), height=2.7)
     encodings = sinusoidal_encoding(
         torch.arange(count), 2 * len(frequencies), frequencies=frequencies, dtype=torch.float64
     )
-    for ax, (name, matrix) in zip(axes[0], matrices.items(), strict=True):
+    for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
         gram = encodings @ matrix @ encodings.T
         limit = float(gram.abs().max())
-        picture = ax.imshow(gram, cmap=DIVERGING, vmin=-limit, vmax=limit)
+        ax.imshow(gram, cmap=DIVERGING, vmin=-limit, vmax=limit)
         ax.set_title(name, fontsize=12)
         ax.set(xticks=[0, count - 1], yticks=[0, count - 1], xlabel="n")
         ax.grid(False)
-        if len(matrices) == 1:
-            figure.colorbar(picture, ax=ax)
-    axes[0][0].set_ylabel("m")
+    axes[0].set_ylabel("m")
     names = "; ".join(" ".join(name.split()) for name in matrices)
     return figure, (
-        f"Heat map of e_m transposed times H times e_n for the positions 0 to {count - 1}, for H = {names}. With the "
-        "identity every diagonal has one colour: the value depends on m minus n alone, is largest on the main diagonal "
-        "and fades with ripples away from it."
-        + (" With the other matrices the colour changes along a diagonal." if len(matrices) > 1 else "")
+        f"Heat maps of e_m transposed times H times e_n for the positions 0 to {count - 1}, one for each H: {names}. "
+        "With the identity every diagonal has one colour. With the other matrices the colour changes along a diagonal."
     )
 
 
@@ -100,8 +111,9 @@ def taylor_errors(sizes: Sequence[float], errors: Mapping[str, Sequence[float]])
     ax.set(xlabel="size ε of the perturbation", ylabel="error")
     ax.legend()
     return figure, (
-        "Error against the size of the perturbation on logarithmic axes, three straight lines: halving the size halves "
-        "the error of order 0, divides that of order 1 by four and that of order 2 by eight."
+        "Error against the size of the perturbation on logarithmic axes, three lines. For small sizes they "
+        "are straight: halving the size halves the error of order 0, divides that of order 1 by four and that of "
+        "order 2 by eight."
     )
 
 
@@ -124,8 +136,8 @@ def kernel_decay(
     ax.set(xscale="log", xlabel="distance Δ", ylabel="K(Δ)", ylim=(-0.35, 1.05))
     ax.legend(loc="upper right", bbox_to_anchor=(1, 0.9))
     return figure, (
-        "The kernel against the distance on a logarithmic axis from 1 to a million. From 1 to the base ten thousand the "
-        "dots fall along a straight line from 1 to 0, with growing scatter. Beyond the base the line of the integral "
+        "The kernel against the distance on a logarithmic axis from 1 to a million. From 1 to the base ten thousand "
+        "the dots fall along a straight line from 1 to 0, with growing scatter. Beyond the base the integral "
         "settles on 0, and the dots keep scattering around 0 with a height of about one over the square root of d."
     )
 
@@ -135,9 +147,7 @@ def kernel_choices(choices: Mapping[str, Tensor], last: float = 3000) -> tuple[M
     """The kernels of several choices of frequencies, one panel each."""
     figure, axes = new_figure(len(choices), 1, height=1.35 * len(choices) + 0.5, sharex=True)
     distance = torch.logspace(0, math.log10(last), 900, dtype=torch.float64).round().unique().long()
-    for ax, (name, frequencies), colour in zip(
-        axes, choices.items(), (BLUE, ORANGE, GREEN, RED, PURPLE), strict=False
-    ):
+    for ax, (name, frequencies), colour in zip(axes, choices.items(), (BLUE, ORANGE, GREEN, RED, PURPLE), strict=False):
         ax.plot(distance, sinusoidal_kernel(distance, frequencies), color=colour, linewidth=1.2)
         ax.axhline(0, color=GREY, linewidth=0.8)
         ax.text(0.99, 0.95, name, transform=ax.transAxes, ha="right", va="top", fontsize=12)
@@ -146,7 +156,7 @@ def kernel_choices(choices: Mapping[str, Tensor], last: float = 3000) -> tuple[M
     return figure, (
         f"Kernels for {len(choices)} choices of frequencies, one panel each, distance on a logarithmic axis: "
         f"{'; '.join(choices)}. The linear choice drops to zero within a few positions and jumps back to 1 near "
-        "distance 400. The power choices fall faster than the exponential one, which falls along a straight line."
+        "distance 400. The square falls fast, the eighth power slowly; the exponential one falls along a straight line."
     )
 
 
@@ -164,14 +174,11 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
     ax.set_yticks(range(len(results)), list(results))
     ax.set(xlim=(0, 1.05), ylim=(len(results) - 0.5, -0.5), xlabel="accuracy")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=10, columnspacing=1, handletextpad=0.3)
-    lines = "; ".join(
-        f"{name}: {_mean(runs, 0):.0%} at positions seen, {_mean(runs, 1):.0%} beyond" for name, runs in results.items()
+    order = sorted(results, key=lambda name: -sum(beyond for _, beyond in results[name]))
+    return figure, (
+        f"Accuracy of {len(results)} kinds of encoding, one dot per seed, at positions seen in training and beyond. "
+        f"Beyond, from best to worst: {', '.join(order)}. A dotted line marks guessing."
     )
-    return figure, f"Accuracy per seed for three kinds of encoding, mean over the seeds. {lines}."
-
-
-def _mean(runs: Sequence[tuple[float, float]], column: int) -> float:
-    return sum(run[column] for run in runs) / len(runs)
 
 
 # ---------------------------------------------------------------- the explorable: the kernel redrawn

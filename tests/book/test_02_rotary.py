@@ -47,6 +47,21 @@ def test_eq_rotary_wish():
 
 
 def test_thm_rotary_powers():
+    powers_alone_grant_the_wish()
+    # Linearity: a map that keeps inner products on vectors is decided by its values on a basis.
+    a = torch.matrix_exp(random(D, D) - random(D, D).T)
+    q, k = random(2, D, seed=3)
+    expanded = (a @ (2 * q - 3 * k) - 2 * (a @ q) + 3 * (a @ k)).norm()
+    assert expanded < 1e-10
+    # A map that keeps lengths but is not linear breaks inner products, so it cannot grant the wish.
+    def folded(x):
+        return x if x[0] >= 0 else -x
+
+    pairs = [random(2, D, seed=seed) for seed in range(20)]
+    assert max(abs(folded(x) @ folded(y) - x @ y) for x, y in pairs) > 0.1
+
+
+def powers_alone_grant_the_wish():
     a = torch.matrix_exp(random(D, D) - random(D, D).T)
     powers = {m: torch.linalg.matrix_power(a, m) for m in range(-3, 8)}
     for m, n in ((5, 3), (2, 0), (7, 5), (-1, -3)):
