@@ -1,0 +1,76 @@
+"""What several claim tests need: the encoding in float64, the kernel, its integral, and small attention models."""
+
+from __future__ import annotations
+
+import mpmath as mp
+import numpy as np
+import torch
+from torch import Tensor
+
+B = 10_000.0
+
+
+def frequencies(dim: int, base: float = B) -> np.ndarray:
+    return base ** (-np.arange(0, dim, 2) / dim)
+
+
+def encoding(positions, dim: int, base: float = B) -> np.ndarray:
+    """Sine in even channels, cosine in odd ones; (..., dim), float64. Written apart from the package on purpose."""
+    angles = np.asarray(positions, dtype=float)[..., None] * frequencies(dim, base)
+    return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(*angles.shape[:-1], dim)
+
+
+def kernel(distances, dim: int, base: float = B) -> np.ndarray:
+    return np.cos(np.asarray(distances, dtype=float)[..., None] * frequencies(dim, base)).mean(-1)
+
+
+def integral(distance: float, base: float = B) -> complex:
+    """The integral of exp(i distance base^-u) over u in [0, 1], in closed form."""
+    return complex((mp.e1(-1j * distance / base) - mp.e1(-1j * distance)) / mp.log(base))
+
+
+def is_toeplitz(matrix: np.ndarray, tolerance: float = 1e-9) -> bool:
+    """Is every diagonal constant? That is: does entry (m, n) depend on m - n only?"""
+    return bool(np.abs(matrix[1:, 1:] - matrix[:-1, :-1]).max() < tolerance)
+
+
+def spread_along_diagonals(matrix: np.ndarray) -> float:
+    return float(np.abs(matrix[1:, 1:] - matrix[:-1, :-1]).max())
+
+
+def random_attention(dim: int, seed: int = 0) -> list[Tensor]:
+    """Query, key and value weights of one head."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(dim, dim, generator=generator, dtype=torch.float64) / dim**0.5 for _ in range(3)]
+
+
+def attend(x: Tensor, weights: list[Tensor], causal: bool = False) -> Tensor:
+    """One head of softmax attention on rows x, (seq, dim)."""
+    w_q, w_k, w_v = weights
+    scores = (x @ w_q) @ (x @ w_k).T / x.shape[-1] ** 0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
+    return scores.softmax(-1) @ (x @ w_v)
+
+
+def turn(angle: float) -> np.ndarray:
+    """The rotation of the plane, counter-clockwise."""
+    return np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+
+
+def rotation(position: float, dim: int, base: float = B) -> np.ndarray:
+    """RoPE's matrix, interleaved pairs, (dim, dim)."""
+    matrix = np.zeros((dim, dim))
+    for t, frequency in enumerate(frequencies(dim, base)):
+        matrix[2 * t : 2 * t + 2, 2 * t : 2 * t + 2] = turn(position * frequency)
+    return matrix
+
+
+def fit_distances(targets: np.ndarray, distances: np.ndarray, dim: int, ridge: float = 1e-6) -> np.ndarray:
+    """Least squares in the cosines and sines of the distance: what any score of rotary or sinusoidal pairs can be."""
+    features = encoding(distances, dim)
+    return np.linalg.solve(features.T @ features + ridge * np.eye(dim), features.T @ targets)
+
+
+def rms(x: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(x))))
