@@ -18,13 +18,13 @@ def check_dim(dim: Any, least: int = 2) -> None:
 
 def check_positive(name: str, value: Any) -> None:
     _check_number(name, value, "a positive finite number")
-    if not math.isfinite(value) or value <= 0:
+    if not 0 < value < math.inf:  # also false for NaN; torch.compile cannot trace math.isfinite
         raise ValueError(f"{name} must be a positive finite number, got {value}")
 
 
 def check_not_negative(name: str, value: Any) -> None:
     _check_number(name, value, "a finite number of at least 0")
-    if not math.isfinite(value) or value < 0:
+    if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
 
 

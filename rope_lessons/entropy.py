@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_bool, check_count, check_int64, check_tensor
+from rope_lessons._float64 import exact
 
 
 def log_n_scale(counts: Tensor, train_length: int, clip: bool = False, floor: int = 16) -> Tensor:
@@ -39,7 +40,7 @@ def log_n_scale(counts: Tensor, train_length: int, clip: bool = False, floor: in
     check_count("train_length", train_length, least=2)
     check_count("floor", floor, least=1)
     check_bool("clip", clip)
-    scale = counts.clamp(min=floor).to(torch.float64).log() / math.log(train_length)
+    scale = exact(counts.clamp(min=floor)).log() / math.log(train_length)
     return scale.clamp(min=1.0) if clip else scale
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_bool, check_count, check_int64
+from rope_lessons._float64 import float64_device
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -113,7 +114,7 @@ def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Ten
     below = 2 ** (int(heads).bit_length() - 1)
     slopes = [2 ** (-8 * (h + 1) / below) for h in range(below)]
     slopes += [2 ** (-8 * (2 * h + 1) / (2 * below)) for h in range(heads - below)]
-    return torch.tensor(slopes, dtype=torch.float64, device=device)
+    return torch.tensor(slopes, dtype=torch.float64, device=float64_device(device))
 
 
 def receptive_field(window: int, layers: int, causal: bool = True) -> int:

@@ -55,9 +55,7 @@ class RotaryEmbedding(nn.Module):
     torch.Size([1, 2, 5, 8])
     """
 
-    def __init__(
-        self, frequencies: FrequencySpec, *, layout: str = "half", scale: float = 1.0, learned: bool = False
-    ):
+    def __init__(self, frequencies: FrequencySpec, *, layout: str = "half", scale: float = 1.0, learned: bool = False):
         super().__init__()
         _check_type("frequencies", frequencies, FrequencySpec)
         check_choice("layout", layout, LAYOUTS)

@@ -13,8 +13,8 @@ from torch import Tensor
 from rope_lessons._checks import (
     check_choice,
     check_count,
-    check_dim,
     check_device,
+    check_dim,
     check_frequencies,
     check_int64,
     check_positive,
@@ -26,7 +26,7 @@ NTK_VARIANTS = ("old", "fixed", "aware")
 
 
 def digits(n: int | Tensor, base: int, length: int) -> Tensor:
-    r"""The first ``length`` digits of ``n`` in base ``base``, units first: :math:`\lfloor n/\beta^t\rfloor \bmod \beta`.
+    r"""The first ``length`` digits of ``n`` in a base, units first: :math:`\lfloor n/\beta^t\rfloor \bmod \beta`.
 
     Args:
         n: int, or int64 tensor ``(...)``, from 0 to ``base**length - 1``.
@@ -118,9 +118,10 @@ def decode_position(encoding: Tensor, frequencies: Tensor) -> Tensor:
     check_tensor("encoding", encoding)
     check_frequencies(frequencies, dims=(1,))
     check_device("frequencies", frequencies, encoding.device)
-    if encoding.ndim < 1 or encoding.shape[-1] != 2 * frequencies.shape[0]:
+    pairs = frequencies.shape[0]
+    if encoding.ndim < 1 or encoding.shape[-1] != 2 * pairs:
         raise ValueError(
-            f"encoding must have 2 * {frequencies.shape[0]} channels for these frequencies, got shape {tuple(encoding.shape)}"
+            f"encoding must have 2 * {pairs} channels for these frequencies, got shape {tuple(encoding.shape)}"
         )
     if not bool((frequencies > 0).all()) or bool((frequencies.diff() >= 0).any()):
         raise ValueError(f"frequencies must be positive and decrease, got {frequencies.tolist()}")

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_not_negative, check_positions
+from rope_lessons._float64 import exact
 
 
 def leaky_distance(distance: Tensor, window: float, slope: float) -> Tensor:
@@ -34,6 +35,6 @@ def leaky_distance(distance: Tensor, window: float, slope: float) -> Tensor:
     check_positions("distance", distance)
     check_not_negative("window", window)
     check_not_negative("slope", slope)
-    distance = distance.to(torch.float64)
+    distance = exact(distance)
     size = distance.abs()
     return distance.sign() * torch.where(size < window, size, window + slope * (size - window))

@@ -17,6 +17,7 @@ from rope_lessons._checks import (
     check_positive,
     check_tensor,
 )
+from rope_lessons._float64 import exact, float64_device
 
 LAYOUTS = ("interleaved", "half")
 TABLE_DTYPES = (torch.float32, torch.float64)
@@ -55,10 +56,8 @@ def rotary_table(
     if positions.ndim not in (1, 2):
         raise ValueError(f"positions must have shape (seq,) or (batch, seq), got {tuple(positions.shape)}")
     device = positions.device
-    if device.type == "mps":  # Apple's GPUs have no float64: make the table on the CPU
-        positions, frequencies = positions.cpu(), frequencies.cpu()
-    check_device("frequencies", frequencies, positions.device)
-    where = positions.to(torch.float64).unsqueeze(-1)  # (seq, 1) or (batch, seq, 1)
+    where = exact(positions).unsqueeze(-1)  # (seq, 1) or (batch, seq, 1)
+    check_device("frequencies", frequencies, where.device)
     if positions.ndim == 2:
         where = where.unsqueeze(1)  # (batch, 1, seq, 1)
     if frequencies.ndim == 2:
@@ -121,9 +120,8 @@ def _check_table(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     dim = 2 * cos.shape[-1]
     if x.shape[-1] < dim:
         raise ValueError(f"x must have at least dim = {dim} channels for these frequencies, got {x.shape[-1]}")
-    for size, wanted in zip(reversed(cos.shape[:-1]), reversed(x.shape[:-1]), strict=False):
-        if size not in (1, wanted):
-            raise ValueError(f"cos and sin must broadcast against x {tuple(x.shape)}, got shape {tuple(cos.shape)}")
+    if any(cos.shape[-n] not in (1, x.shape[-n]) for n in range(2, cos.ndim + 1)):
+        raise ValueError(f"cos and sin must broadcast against x {tuple(x.shape)}, got shape {tuple(cos.shape)}")
 
 
 def apply_rotary(x: Tensor, positions: Tensor, frequencies: Tensor, *, layout: str, scale: float = 1.0) -> Tensor:
@@ -157,10 +155,11 @@ def apply_rotary(x: Tensor, positions: Tensor, frequencies: Tensor, *, layout: s
     check_positions("positions", positions)
     check_frequencies(frequencies)
     _check_shapes(x, positions, frequencies)
-    check_device("positions", positions, x.device)
+    if positions.device != float64_device(x.device):  # fractional positions for MPS live on the CPU
+        check_device("positions", positions, x.device)
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     cos, sin = rotary_table(positions, frequencies, scale=scale, dtype=dtype)
-    return rotate(x, cos, sin, layout=layout)
+    return rotate(x, cos.to(x.device), sin.to(x.device), layout=layout)
 
 
 def _check_shapes(x: Tensor, positions: Tensor, frequencies: Tensor) -> None:

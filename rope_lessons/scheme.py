@@ -262,6 +262,11 @@ def _spec_from_hf(rope: dict[str, Any], head_dim: int, max_positions: int | None
                 "rope of rope_type 'dynamic' must contain 'original_max_position_embeddings', or "
                 "max_position_embeddings must be given; got neither"
             )
+        if max_positions not in (None, options["train_length"]):
+            raise ValueError(
+                f"max_position_embeddings must equal 'original_max_position_embeddings' = {options['train_length']} "
+                f"for rope_type 'dynamic', got {max_positions}"
+            )
     return FrequencySpec(kind, **options)
 
 

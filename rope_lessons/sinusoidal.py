@@ -13,6 +13,7 @@ from rope_lessons._checks import (
     check_positions,
     check_positive,
 )
+from rope_lessons._float64 import exact, float64_device
 
 ENCODING_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -25,7 +26,7 @@ def rope_frequencies(dim: int, base: float = 10_000.0, *, device: torch.device |
     Args:
         dim: number of channels :math:`d` that carry the position; even.
         base: :math:`B`, positive. Hugging Face calls it ``rope_theta``.
-        device: where the result lives.
+        device: where the result lives (the CPU for MPS, which has no float64).
 
     Returns:
         float64 tensor ``(dim/2,)``, in radians per position.
@@ -40,7 +41,7 @@ def rope_frequencies(dim: int, base: float = 10_000.0, *, device: torch.device |
     """
     check_dim(dim)
     check_positive("base", base)
-    exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=device) / dim
+    exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=float64_device(device)) / dim
     return base**-exponents
 
 
@@ -83,9 +84,10 @@ def sinusoidal_encoding(
     check_frequencies(frequencies, dims=(1,))
     if frequencies.shape[0] * 2 != dim:
         raise ValueError(f"frequencies must have shape (dim/2,) = ({dim // 2},), got {tuple(frequencies.shape)}")
-    check_device("frequencies", frequencies, positions.device)
-    angles = positions.to(torch.float64).unsqueeze(-1) * frequencies  # (..., dim/2)
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
+    where = exact(positions)
+    check_device("frequencies", frequencies, where.device)
+    angles = where.unsqueeze(-1) * frequencies  # (..., dim/2)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype).to(positions.device)
 
 
 def sinusoidal_kernel(distance: Tensor, frequencies: Tensor) -> Tensor:
@@ -109,5 +111,6 @@ def sinusoidal_kernel(distance: Tensor, frequencies: Tensor) -> Tensor:
     """
     check_positions("distance", distance)
     check_frequencies(frequencies, dims=(1,))
+    distance = exact(distance)
     check_device("frequencies", frequencies, distance.device)
-    return (distance.to(torch.float64).unsqueeze(-1) * frequencies).cos().mean(dim=-1)
+    return (distance.unsqueeze(-1) * frequencies).cos().mean(dim=-1)

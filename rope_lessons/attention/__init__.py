@@ -6,7 +6,7 @@ is dense and reads like the equation; it is what any faster backend is tested ag
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -131,10 +131,10 @@ def attention_with_lse(
     q_positions, k_positions = _positions(q_positions, k_positions, shapes, q.device)
     length = shapes.k_len if length is None else length
     check_count("length", length, least=1)
-    if frequencies is None:
-        frequencies = _scheme_frequencies(scheme, length, q.device)
-    else:
+    if frequencies is not None:
         _check_override(frequencies, shapes)
+    elif scheme.frequencies is not None:
+        frequencies = scheme.frequencies(length, device=q.device)
     _check_bias(bias, shapes, q.device)
     return reference_attention(q, k, v, scheme, q_positions, k_positions, visible, bias, frequencies)
 
@@ -152,8 +152,7 @@ def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend:
     return "reference: dense; it is the only backend of this version and takes every scheme"
 
 
-@dataclass(frozen=True)
-class _Shapes:
+class _Shapes(NamedTuple):
     batch: int
     heads: int
     q_len: int
@@ -206,18 +205,11 @@ def _positions(
     ):
         check_positions(name, positions)
         check_device(name, positions, device)
-        if tuple(positions.shape) not in ((seq,), (shapes.batch, seq)):
+        if tuple(positions.shape) != (seq,) and tuple(positions.shape) != (shapes.batch, seq):
             raise ValueError(
                 f"{name} must have shape ({seq},) or ({shapes.batch}, {seq}), got {tuple(positions.shape)}"
             )
     return q_positions, k_positions
-
-
-def _scheme_frequencies(scheme: Scheme, length: int, device: torch.device) -> Tensor | None:
-    if scheme.frequencies is None:
-        return None
-    where = "cpu" if device.type == "mps" else device  # Apple's GPUs have no float64
-    return scheme.frequencies(length, device=where)
 
 
 def _check_override(frequencies: Tensor, shapes: _Shapes) -> None:
@@ -236,6 +228,5 @@ def _check_bias(bias: Tensor | None, shapes: _Shapes, device: torch.device) -> N
     check_tensor("bias", bias)
     check_device("bias", bias, device)
     full = (shapes.batch, shapes.heads, shapes.q_len, shapes.k_len)
-    sizes = zip(reversed(bias.shape), reversed(full), strict=False)
-    if bias.ndim > 4 or any(size not in (1, wanted) for size, wanted in sizes):
+    if bias.ndim > 4 or any(bias.shape[-n] not in (1, full[-n]) for n in range(1, bias.ndim + 1)):
         raise ValueError(f"bias must broadcast to (batch, heads, q_len, k_len) = {full}, got {tuple(bias.shape)}")

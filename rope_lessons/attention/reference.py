@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rope_lessons._float64 import exact
 from rope_lessons.local import alibi_slopes
 from rope_lessons.rotary import apply_rotary
 from rope_lessons.scheme import Scheme, default_base_scale
@@ -36,10 +37,10 @@ def reference_attention(
         scores = products * default_base_scale(scheme, q.shape[-1])
         if scheme.scale is not None:
             counts = visible.sum(dim=-1, keepdim=True)
-            scores = scores * scheme.scale(counts).to(scores.dtype)
+            scores = scores * scheme.scale(counts).to(scores)
         if scheme.alibi:
             slopes = alibi_slopes(q.shape[1], device=q.device).view(-1, 1, 1)
-            scores = scores - (slopes * distances(q_positions, k_positions).abs()).to(scores.dtype)
+            scores = scores - (slopes * exact(distances(q_positions, k_positions)).abs()).to(scores)
         if bias is not None:
             scores = scores + bias.to(scores.dtype)
         return softmax_average(scores, visible, v)
@@ -66,9 +67,9 @@ def rotary_products(
         return near
     # Far before: f = w + slope (p_i - p_j - w) = (offset + slope p_i) - slope p_j. Far after: with -offset.
     offset = scheme.window * (1.0 - scheme.slope)
-    far_k = turned(k, scheme.slope * k_positions.to(torch.float64))
-    before = _products(turned(q, scheme.slope * q_positions.to(torch.float64) + offset), far_k)
-    after = _products(turned(q, scheme.slope * q_positions.to(torch.float64) - offset), far_k)
+    slow_q, slow_k = scheme.slope * exact(q_positions), scheme.slope * exact(k_positions)
+    far_k = turned(k, slow_k)
+    before, after = _products(turned(q, slow_q + offset), far_k), _products(turned(q, slow_q - offset), far_k)
     distance = distances(q_positions, k_positions)
     return torch.where(distance.abs() < scheme.window, near, torch.where(distance >= 0, before, after))
 

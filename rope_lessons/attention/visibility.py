@@ -54,5 +54,5 @@ def _runs(ids: Tensor) -> tuple[Tensor, Tensor]:
 def _check_ids(name: str, ids: Tensor, device: torch.device, shapes: tuple[tuple[int, ...], ...]) -> None:
     check_int64(name, ids)
     check_device(name, ids, device)
-    if tuple(ids.shape) not in shapes:
+    if not any(tuple(ids.shape) == shape for shape in shapes):
         raise ValueError(f"{name} must have shape {' or '.join(map(str, shapes))}, got {tuple(ids.shape)}")

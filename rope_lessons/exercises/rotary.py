@@ -56,7 +56,9 @@ EXERCISES = {
         cases=(_example(3, 8), _example(5, 4)),
         tolerance=1e-5,
         mistakes={
-            "these are interleaved pairs (2t, 2t + 1); here channel t goes with channel t + d/2": _rotary("interleaved"),
+            "these are interleaved pairs (2t, 2t + 1); here channel t goes with channel t + d/2": _rotary(
+                "interleaved"
+            ),
             "every pair turns the wrong way: check which of the two products with the sine is subtracted": _rotary(
                 "half", sign=-1
             ),
@@ -90,7 +92,8 @@ EXERCISES = {
     "move_key": Exercise(
         reference=_move_key(lambda old, new: new - old),
         cases=tuple(
-            (_example(1, 8, seed)[0], old, new, rope_frequencies(8)) for seed, old, new in ((1, 5, 2), (2, 0, 9), (3, 40, 41))
+            (_example(1, 8, seed)[0], old, new, rope_frequencies(8))
+            for seed, old, new in ((1, 5, 2), (2, 0, 9), (3, 40, 41))
         ),
         tolerance=1e-5,
         mistakes={

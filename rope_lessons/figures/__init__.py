@@ -17,6 +17,7 @@ from typing import Any
 
 try:
     import matplotlib
+    from cycler import cycler
     from matplotlib.figure import Figure as MatplotlibFigure
 except ImportError as error:  # pragma: no cover - exercised only without the extra
     raise ImportError('rope_lessons.figures needs matplotlib: pip install "rope-lessons[book]"') from error
@@ -30,14 +31,14 @@ CYCLE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY)
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
 
 WIDTH = 6.4  # inches; at 390 px the 12 pt labels are still 10 px high
-STYLE = {
+STYLE: Any = {
     "figure.dpi": 160,
     "figure.facecolor": "white",  # a white card in both themes
     "figure.constrained_layout.use": True,
     "font.family": ["DejaVu Sans"],
     "font.size": 12,
     "axes.titlesize": 13,
-    "axes.prop_cycle": matplotlib.cycler(color=CYCLE),
+    "axes.prop_cycle": cycler(color=CYCLE),
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

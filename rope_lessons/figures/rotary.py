@@ -93,7 +93,10 @@ def score_against_distance(omega: float = 0.4, reach: int = 12) -> tuple[Matplot
     """One pair's score against the distance, for three directions of the key relative to the query."""
     figure, axes = new_figure(height=3.4)
     distance = torch.linspace(-reach, reach, 400, dtype=torch.float64)
-    cases = ((0.0, "k along q: cosine part", BLUE, "-"), (math.pi / 2, "k a quarter turn ahead: sine part", ORANGE, "-"))
+    cases = (
+        (0.0, "k along q: cosine part", BLUE, "-"),
+        (math.pi / 2, "k a quarter turn ahead: sine part", ORANGE, "-"),
+    )
     for lead, label, colour, style in (*cases, (math.pi / 4, "k an eighth turn ahead: both", RED, "--")):
         axes.plot(distance, (distance * omega - lead).cos(), style, color=colour, label=label)
     axes.plot([0, 0], [-1.1, 1.1], color=GREY, linewidth=1)

@@ -183,8 +183,8 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
 
 # ---------------------------------------------------------------- the explorable: the kernel redrawn
 
-LEFT, STEP, POINTS = 46.0, 1.2, 480  # pixels; x has one decimal only, so both languages round it alike
-TOP, UNIT = 30.0, 190.0  # y of K = 1; pixels per unit of K
+LEFT, STEP, POINTS = 44.0, 1.1, 360  # pixels; x has one decimal only, so both languages round it alike
+TOP, UNIT = 32.0, 170.0  # y of K = 1; pixels per unit of K
 DECADES = 6
 
 
@@ -213,14 +213,14 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
         for value in (0, 0.5, 1)
     )
     svg = f"""
-<svg viewBox="0 0 640 340" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="16" fill="#1a1a1a">
+<svg viewBox="0 0 460 330" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="15" fill="#1a1a1a">
 {ticks}
 <path id="curve" d="{curve}" fill="none" stroke="{BLUE}" stroke-width="1.6"/>
 <path id="law" d="{law}" fill="none" stroke="{ORANGE}" stroke-width="3" stroke-dasharray="8 6"/>
-<text x="622" y="20" text-anchor="end" id="says">base {base:.0f}, {pairs} pairs</text>
-<text x="46" y="20" fill="{BLUE}">K(Δ)</text>
-<text x="100" y="20" fill="#8a5a00">dashed: logarithmic law</text>
-<text x="334" y="336" text-anchor="middle">distance Δ</text>
+<text x="440" y="20" text-anchor="end" id="says">base {base:.0f}, {pairs} pairs</text>
+<text x="44" y="20" fill="{BLUE}">K(Δ)</text>
+<text x="90" y="20" fill="#8a5a00">dashed: the law</text>
+<text x="242" y="318" text-anchor="middle">distance Δ</text>
 </svg>"""
     script = f"""
     const base = Math.pow(10, value.base), gamma = {EULER_GAMMA};

@@ -207,8 +207,8 @@ def attend_stale(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
     """The cache holds *turned* keys: token i, query and key alike, was turned by the frequencies of length i + 1."""
     if scheme.frequencies is None:
         raise ValueError("scheme must have frequencies, got None")
-    own = torch.stack([scheme.frequencies(length=i + 1) for i in range(q.shape[2])])  # (seq, dim/2)
-    angles = torch.arange(q.shape[2]).unsqueeze(-1) * own
+    own = torch.stack([scheme.frequencies(i + 1, q.device) for i in range(q.shape[2])])  # (seq, dim/2)
+    angles = torch.arange(q.shape[2], device=q.device).unsqueeze(-1) * own
     cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
     q, k = (rotate(x, cos, sin, layout=scheme.layout) for x in (q, k))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)

@@ -1,0 +1,635 @@
+"""Bad input: each message names the argument, says what it takes and what it got. Nothing is clamped in silence."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import rope_lessons as rl
+from rope_lessons import METHODS, FrequencySpec, LogN, Method, Scheme
+
+P3 = torch.arange(3)
+OMEGA = rl.rope_frequencies(4)
+X = torch.randn(1, 2, 3, 8)
+TABLE = rl.rotary_table(P3, OMEGA)
+ROPE = Scheme(FrequencySpec("rope", dim=4))
+META = torch.device("meta")  # a second device that every machine has
+
+
+def turn(x: Any = X, positions: Any = P3, frequencies: Any = OMEGA, layout: Any = "half", scale: Any = 1.0) -> Any:
+    return rl.apply_rotary(x, positions, frequencies, layout=layout, scale=scale)
+
+
+def rotate(x: Any = X, cos: Any = TABLE[0], sin: Any = TABLE[1], layout: Any = "half") -> Any:
+    return rl.rotate(x, cos, sin, layout=layout)
+
+
+def attend(q: Any = X, k: Any = X, v: Any = X, scheme: Any = ROPE, **options: Any) -> Any:
+    return rl.attention(q, k, v, scheme, **options)
+
+
+def ntk(dim: Any = 8, factor: Any = 2, base: Any = 10.0, variant: Any = "fixed") -> Any:
+    return rl.ntk_frequencies(dim, factor, base, variant)
+
+
+def dynamic(dim: Any = 8, length: Any = 8, train_length: Any = 4, factor: Any = 2, base: Any = 10.0) -> Any:
+    return rl.dynamic_ntk_frequencies(dim, length, train_length, factor, base)
+
+
+def encode(positions: Any = P3, dim: Any = 8, base: Any = 10.0, **options: Any) -> Any:
+    return rl.sinusoidal_encoding(positions, dim, base, **options)
+
+
+def hf(rope: dict, head_dim: Any = 8, **options: Any) -> Scheme:
+    return Scheme.from_hf(rope, head_dim=head_dim, **options)
+
+
+Case = tuple[Callable[[], Any], type[Exception], str]  # call, kind of error, its beginning (… stands for anything)
+
+
+def not_positive(name: str, call: Callable[[Any], Any]) -> list[Case]:
+    what = f"{name} must be a positive finite number, got"
+    values = [(0, "0"), (-2.5, "-2.5"), (math.nan, "nan"), (math.inf, "inf")]
+    cases: list[Case] = [(lambda v=v: call(v), ValueError, f"{what} {shown}") for v, shown in values]
+    wrong = [("2", "'2' of type str"), (None, "None of type NoneType"), (True, "True of type bool")]
+    return cases + [(lambda v=v: call(v), TypeError, f"{what} {shown}") for v, shown in wrong]
+
+
+def not_a_count(name: str, call: Callable[[Any], Any], least: int) -> list[Case]:
+    what = f"{name} must be an int of at least {least}, got"
+    return [
+        (lambda: call(least - 1), ValueError, f"{what} {least - 1}"),
+        (lambda: call(4.0), TypeError, f"{what} 4.0 of type float"),
+        (lambda: call(True), TypeError, f"{what} True of type bool"),
+        (lambda: call("4"), TypeError, f"{what} '4' of type str"),
+    ]
+
+
+def not_even(call: Callable[[Any], Any], least: int = 2) -> list[Case]:
+    what = f"dim must be an even int of at least {least}, got"
+    wrong = [(5, "5"), (0, "0"), (-2, "-2"), *([(2, "2")] if least > 2 else [])]
+    cases: list[Case] = [(lambda v=v: call(v), ValueError, f"{what} {shown}") for v, shown in wrong]
+    return [*cases, (lambda: call(8.0), TypeError, f"{what} 8.0 of type float")]
+
+
+def not_positions(name: str, call: Callable[[Any], Any]) -> list[Case]:
+    what = f"{name} must be int64, or float64 when fractional, got"
+    dtypes = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.bool)
+    cases: list[Case] = [(lambda d=d: call(P3.to(d)), TypeError, f"{what} {d}") for d in dtypes]
+    return [*cases, (lambda: call([0, 1, 2]), TypeError, f"{name} must be a tensor of int64 or float64, got list")]
+
+
+def not_frequencies(call: Callable[[Any], Any]) -> list[Case]:
+    return [
+        (lambda: call([1.0]), TypeError, "frequencies must be a float64 tensor, got list"),
+        (lambda: call(OMEGA.float()), TypeError, "frequencies must be float64 … got torch.float32"),
+        (lambda: call(OMEGA.view(1, 1, 2)), ValueError, "frequencies must have shape (dim/2,)…, got (1, 1, 2)"),
+        (lambda: call(OMEGA.to(META)), ValueError, "frequencies must be on cpu … got meta"),
+    ]
+
+
+def not_a_flag(name: str, call: Callable[[Any], Any]) -> list[Case]:
+    return [(lambda: call(1), TypeError, f"{name} must be True or False, got 1")]
+
+
+CASES: dict[str, list[Case]] = {
+    "rope_frequencies": [
+        *not_even(lambda v: rl.rope_frequencies(v)),
+        *not_positive("base", lambda v: rl.rope_frequencies(8, v)),
+    ],
+    "pi_frequencies": [
+        *not_even(lambda v: rl.pi_frequencies(v, 2)),
+        *not_positive("factor", lambda v: rl.pi_frequencies(8, v)),
+        *not_positive("base", lambda v: rl.pi_frequencies(8, 2, v)),
+    ],
+    "ntk_frequencies": [
+        *not_even(lambda v: ntk(dim=v)),
+        *not_even(lambda v: ntk(dim=v, variant="aware"), least=4),
+        *not_positive("factor", lambda v: ntk(factor=v)),
+        (lambda: ntk(variant="mixed"), ValueError, "variant must be one of 'old', 'fixed', 'aware', got 'mixed'"),
+    ],
+    "dynamic_ntk_frequencies": [
+        *not_even(lambda v: dynamic(dim=v), least=4),
+        *not_a_count("length", lambda v: dynamic(length=v), 1),
+        *not_a_count("train_length", lambda v: dynamic(train_length=v), 1),
+        *not_positive("factor", lambda v: dynamic(factor=v)),
+        *not_positive("base", lambda v: dynamic(base=v, length=2)),
+    ],
+    "sinusoidal_encoding": [
+        *not_positions("positions", lambda v: encode(v)),
+        *not_even(lambda v: encode(dim=v)),
+        *not_positive("base", lambda v: encode(base=v)),
+        *not_frequencies(lambda v: encode(dim=4, frequencies=v)),
+        (lambda: encode(frequencies=OMEGA), ValueError, "frequencies must have shape (dim/2,) = (4,), got (2,)"),
+        (lambda: encode(dtype=torch.int64), TypeError, "dtype must be one of torch.float32, … got torch.int64"),
+    ],
+    "sinusoidal_kernel": [
+        *not_positions("distance", lambda v: rl.sinusoidal_kernel(v, OMEGA)),
+        *not_frequencies(lambda v: rl.sinusoidal_kernel(P3, v)),
+    ],
+    "rotary_table": [
+        *not_positions("positions", lambda v: rl.rotary_table(v, OMEGA)),
+        *not_frequencies(lambda v: rl.rotary_table(P3, v)),
+        *not_positive("scale", lambda v: rl.rotary_table(P3, OMEGA, scale=v)),
+        (lambda: rl.rotary_table(P3[0], OMEGA), ValueError, "positions must have shape (seq,) or (batch, seq), got ()"),
+        (
+            lambda: rl.rotary_table(P3, OMEGA, dtype=torch.bfloat16),
+            TypeError,
+            "dtype must be one of torch.float32, torch.float64, got torch.bfloat16",
+        ),
+    ],
+    "rotate": [
+        (lambda: rotate(x=[1.0]), TypeError, "x must be a tensor, got list"),
+        (lambda: rotate(x=X.long()), TypeError, "x must be a floating-point tensor, got torch.int64"),
+        (lambda: rotate(layout="neox"), ValueError, "layout must be one of 'interleaved', 'half', got 'neox'"),
+        (lambda: rotate(x=X[..., :3]), ValueError, "x must have at least dim = 4 channels … got 3"),
+        (lambda: rotate(cos=TABLE[0].bfloat16()), TypeError, "cos and sin must both be float32 … got cos of torch.bfl"),
+        (
+            lambda: rotate(sin=TABLE[1].double()),
+            TypeError,
+            "cos and sin must both be float32 … got sin of torch.float64",
+        ),
+        (lambda: rotate(sin=TABLE[1][:, :1]), ValueError, "cos and sin must have one shape, … got sin of shape (3, 1)"),
+        (
+            lambda: rotate(x=X[:, :, :2]),
+            ValueError,
+            "cos and sin must broadcast against x (1, 2, 2, 8), got shape (3, 2)",
+        ),
+        (
+            lambda: rotate(x=X[0, 0], cos=TABLE[0][None, None], sin=TABLE[1][None, None]),
+            ValueError,
+            "cos and sin must have one shape, … against x (3, 8); got cos of shape (1, 1, 3, 2)",
+        ),
+        (lambda: rotate(cos=TABLE[0].to(META)), ValueError, "cos must be on cpu … got meta"),
+    ],
+    "apply_rotary": [
+        *not_positions("positions", lambda v: turn(positions=v)),
+        *not_frequencies(lambda v: turn(frequencies=v)),
+        *not_positive("scale", lambda v: turn(scale=v)),
+        (lambda: turn(x="x"), TypeError, "x must be a tensor, got str"),
+        (lambda: turn(x=X.int()), TypeError, "x must be a floating-point tensor, got torch.int32"),
+        (lambda: turn(x=X[0, 0, 0]), ValueError, "x must have shape (..., seq, head_dim), got (8,)"),
+        (lambda: turn(layout="Half"), ValueError, "layout must be one of 'interleaved', 'half', got 'Half'"),
+        (lambda: turn(layout=None), ValueError, "layout must be one of 'interleaved', 'half', got None"),
+        (lambda: turn(positions=torch.arange(4)), ValueError, "positions must have shape (seq,) = (3,), got (4,)"),
+        (
+            lambda: turn(positions=P3.expand(2, 3)),
+            ValueError,
+            "positions must have shape (batch, seq) = (1, 3), got (2, 3)",
+        ),
+        (lambda: turn(positions=P3[0]), ValueError, "positions must have shape (seq,) or (batch, seq), got ()"),
+        (lambda: turn(positions=P3.to(META)), ValueError, "positions must be on cpu … got meta"),
+        (
+            lambda: turn(x=X[0], positions=P3[None]),
+            ValueError,
+            "x must be (batch, heads, seq, head_dim) … got (2, 3, 8)",
+        ),
+        (
+            lambda: turn(frequencies=OMEGA.expand(3, 2)),
+            ValueError,
+            "frequencies must have one row per head, 2 rows, got shape (3, 2)",
+        ),
+        (
+            lambda: turn(frequencies=rl.rope_frequencies(10)),
+            ValueError,
+            "x must have at least dim = 10 channels for these frequencies, got 8",
+        ),
+    ],
+    "interleaved_to_half": [
+        (lambda: rl.interleaved_to_half([1.0], 1), TypeError, "weight must be a tensor, got list"),
+        (
+            lambda: rl.interleaved_to_half(torch.ones(7), 2),
+            ValueError,
+            "weight must have heads * head_dim … got shape (7,)",
+        ),
+        (
+            lambda: rl.interleaved_to_half(torch.ones(()), 1),
+            ValueError,
+            "weight must have heads * head_dim … got shape ()",
+        ),
+        (lambda: rl.interleaved_to_half(torch.ones(6), 2), ValueError, "rotary_dim must be even and at most … got 3"),
+        *not_a_count("heads", lambda v: rl.interleaved_to_half(torch.ones(8), v), 1),
+        *not_a_count("rotary_dim", lambda v: rl.interleaved_to_half(torch.ones(8), 1, rotary_dim=v), 2),
+    ],
+    "half_to_interleaved": [
+        (
+            lambda: rl.half_to_interleaved(torch.ones(8), 3),
+            ValueError,
+            "weight must have heads * head_dim … got shape (8,)",
+        ),
+        (
+            lambda: rl.half_to_interleaved(torch.ones(8), 2, rotary_dim=6),
+            ValueError,
+            "rotary_dim must be even and at most head_dim = 4, got 6",
+        ),
+    ],
+    "digits": [
+        *not_a_count("base", lambda v: rl.digits(5, v, 3), 2),
+        *not_a_count("length", lambda v: rl.digits(5, 10, v), 1),
+        (lambda: rl.digits(-1, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got -1"),
+        (lambda: rl.digits(1000, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got 1000"),
+        (
+            lambda: rl.digits(torch.tensor([4, 8]), 2, 3),
+            ValueError,
+            "n must be from 0 to base**length - 1 = 7, got 4 to 8",
+        ),
+        (lambda: rl.digits(1.5, 10, 3), TypeError, "n must be an int or an int64 tensor, got 1.5 of type float"),
+        (lambda: rl.digits(True, 10, 3), TypeError, "n must be an int or an int64 tensor, got True of type bool"),
+        (lambda: rl.digits(P3.float(), 10, 3), TypeError, "n must be an int or an int64 tensor, got tensor("),
+        (lambda: rl.digits(2**63, 10, 30), TypeError, "n must be an int or an int64 tensor, got 9223372036854775808"),
+    ],
+    "from_digits": [
+        *not_a_count("base", lambda v: rl.from_digits(P3, v), 2),
+        (lambda: rl.from_digits(P3, 2), ValueError, "digits must be from 0 to base - 1 = 1, got [0, 1, 2]"),
+        (lambda: rl.from_digits(-P3, 5), ValueError, "digits must be from 0 to base - 1 = 4, got [0, -1, -2]"),
+        (lambda: rl.from_digits(P3.double(), 5), TypeError, "digits must be an int64 tensor, got torch.float64"),
+        (lambda: rl.from_digits([1], 5), TypeError, "digits must be an int64 tensor, got list"),
+        (
+            lambda: rl.from_digits(torch.arange(30) % 10, 10),
+            ValueError,
+            "digits must have shape (..., length) … got shape (30,",
+        ),
+    ],
+    "decode_position": [
+        *not_frequencies(lambda v: rl.decode_position(torch.ones(4), v)),
+        (
+            lambda: rl.decode_position(torch.ones(6), OMEGA),
+            ValueError,
+            "encoding must have 2 * 2 channels … got shape (6,)",
+        ),
+        (lambda: rl.decode_position(P3, OMEGA), TypeError, "encoding must be a floating-point tensor, got torch.int64"),
+        (
+            lambda: rl.decode_position(torch.ones(4), OMEGA.flip(0)),
+            ValueError,
+            "frequencies must be positive and decrease",
+        ),
+        (lambda: rl.decode_position(torch.ones(4), OMEGA * 0), ValueError, "frequencies must be positive and decrease"),
+        (lambda: rl.decode_position(torch.ones(4), -OMEGA), ValueError, "frequencies must be positive and decrease"),
+    ],
+    "leaky_distance": [
+        *not_positions("distance", lambda v: rl.leaky_distance(v, 4, 0.5)),
+        (lambda: rl.leaky_distance(P3, -1, 0.5), ValueError, "window must be a finite number of at least 0, got -1"),
+        (lambda: rl.leaky_distance(P3, 4, -0.5), ValueError, "slope must be a finite number of at least 0, got -0.5"),
+        (
+            lambda: rl.leaky_distance(P3, 4, math.inf),
+            ValueError,
+            "slope must be a finite number of at least 0, got inf",
+        ),
+        (
+            lambda: rl.leaky_distance(P3, 4, math.nan),
+            ValueError,
+            "slope must be a finite number of at least 0, got nan",
+        ),
+        (lambda: rl.leaky_distance(P3, "4", 1), TypeError, "window must be a finite number of at least 0, got '4'"),
+    ],
+    "log_n_scale": [
+        (lambda: rl.log_n_scale([4], 512), TypeError, "counts must be an int64 tensor, got list"),
+        (lambda: rl.log_n_scale(P3.double(), 512), TypeError, "counts must be an int64 tensor, got torch.float64"),
+        *not_a_count("train_length", lambda v: rl.log_n_scale(P3, v), 2),
+        *not_a_count("floor", lambda v: rl.log_n_scale(P3, 512, floor=v), 1),
+        *not_a_flag("clip", lambda v: rl.log_n_scale(P3, 512, clip=v)),
+    ],
+    "LogN": [
+        *not_a_count("train_length", lambda v: LogN(v), 2),
+        *not_a_count("floor", lambda v: LogN(512, floor=v), 1),
+        *not_a_flag("clip", lambda v: LogN(512, clip=v)),
+    ],
+    "attention_entropy": [
+        (lambda: rl.attention_entropy([0.5, 0.5]), TypeError, "weights must be a tensor, got list"),
+        (lambda: rl.attention_entropy(P3), TypeError, "weights must be a floating-point tensor, got torch.int64"),
+    ],
+    "alibi_slopes": not_a_count("heads", lambda v: rl.alibi_slopes(v), 1),
+    "window_mask": not_a_count("window", lambda v: rl.window_mask(v), 1),
+    "lambda_mask": [
+        *not_a_count("window", lambda v: rl.lambda_mask(v, 1), 1),
+        *not_a_count("sinks", lambda v: rl.lambda_mask(2, v), 0),
+    ],
+    "dense_mask": [
+        (lambda: rl.dense_mask(rl.causal_mask, [0], P3), TypeError, "query_index must be an int64 tensor, got list"),
+        (
+            lambda: rl.dense_mask(rl.causal_mask, P3, P3.float()),
+            TypeError,
+            "key_index must be an int64 tensor, got torch.float32",
+        ),
+    ],
+    "receptive_field": [
+        *not_a_count("window", lambda v: rl.receptive_field(v, 2), 1),
+        *not_a_count("layers", lambda v: rl.receptive_field(2, v), 1),
+        *not_a_flag("causal", lambda v: rl.receptive_field(2, 2, v)),
+    ],
+    "FrequencySpec": [
+        (lambda: FrequencySpec("yarnn", dim=8), ValueError, "kind must be one of 'rope', 'pi', … got 'yarnn'"),
+        (lambda: FrequencySpec("pi", dim=8), ValueError, "options of 'pi' must contain dim, factor; missing: factor"),
+        (
+            lambda: FrequencySpec("rope", dim=8, factor=2),
+            ValueError,
+            "options of 'rope' must be among dim, base, got 'factor'",
+        ),
+        (
+            lambda: FrequencySpec("rope", dim=8, device="cpu"),
+            ValueError,
+            "options of 'rope' must be among … got 'device'",
+        ),
+        *not_even(lambda v: FrequencySpec("rope", dim=v)),
+        *not_positive("factor", lambda v: FrequencySpec("ntk-fixed", dim=8, factor=v)),
+        *not_a_count("train_length", lambda v: FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=v), 1),
+        (
+            lambda: FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=4)(),
+            ValueError,
+            "length must be given: the frequencies of 'dynamic-ntk' depend on it",
+        ),
+    ],
+    "Scheme": [
+        (lambda: Scheme("rope"), TypeError, "frequencies must be a FrequencySpec or None, got str"),
+        (lambda: Scheme(scale=2.0), TypeError, "scale must be a LogN or None, got float"),
+        (lambda: Scheme(layout="gptj"), ValueError, "layout must be one of 'interleaved', 'half', got 'gptj'"),
+        *not_a_count("window", lambda v: Scheme(window=v), 0),
+        (lambda: Scheme(slope=-1), ValueError, "slope must be a finite number of at least 0, got -1"),
+        (lambda: Scheme(slope=math.nan), ValueError, "slope must be a finite number of at least 0, got nan"),
+        (lambda: Scheme(slope="0"), TypeError, "slope must be a finite number of at least 0, got '0' of type str"),
+        *not_positive("rotary_scale", lambda v: Scheme(rotary_scale=v)),
+        *not_positive("base_scale", lambda v: Scheme(base_scale=v))[:4],  # None is the default
+        *not_a_flag("causal", lambda v: Scheme(causal=v)),
+        *not_a_flag("alibi", lambda v: Scheme(alibi=v)),
+        *not_a_count("visible_window", lambda v: Scheme(visible_window=v), 1),
+        *not_a_count("sinks", lambda v: Scheme(visible_window=4, sinks=v), 0),
+        (lambda: Scheme(sinks=2), ValueError, "sinks must be 0 without a visible_window … got 2"),
+    ],
+    "scheme": [
+        (lambda: rl.scheme("rotary", dim=8), ValueError, "name must be one of 'rope', … got 'rotary'"),
+        (lambda: rl.scheme("pi", dim=8), ValueError, "scheme 'pi' needs factor; got dim"),
+        (lambda: rl.scheme("rerope"), ValueError, "scheme 'rerope' needs dim, window; got nothing"),
+        (
+            lambda: rl.scheme("rope", dim=8, factor=2),
+            ValueError,
+            "options of scheme 'rope' must be among dim, base, … got 'factor'",
+        ),
+        (lambda: rl.scheme("nope", dim=8), ValueError, "options of scheme 'nope' must be among … got 'dim'"),
+        (
+            lambda: rl.scheme("rerope", dim=8, window=4, slope=0.5),
+            ValueError,
+            "options of scheme 'rerope' must not contain slope",
+        ),
+        (lambda: rl.scheme("rerope", dim=8, window=-4), ValueError, "window must be an int of at least 0, got -4"),
+    ],
+    "Scheme.from_hf": [
+        (lambda: hf({"factor": 2.0}), ValueError, "rope must contain 'rope_type', one of 'default', … got ['factor']"),
+        (
+            lambda: hf({"rope_type": "lin"}),
+            ValueError,
+            "rope_type must be one of 'default', 'linear', 'dynamic', got 'lin'",
+        ),
+        (
+            lambda: hf({"rope_type": "linear"}),
+            ValueError,
+            "rope of rope_type 'linear' must contain 'factor', got ['rope_type']",
+        ),
+        (
+            lambda: hf({"rope_type": "default", "factr": 2}),
+            ValueError,
+            "keys of rope_type 'default' must be among … got 'factr'",
+        ),
+        (
+            lambda: hf({"rope_type": "dynamic", "factor": 2.0}),
+            ValueError,
+            "rope of rope_type 'dynamic' must contain 'orig",
+        ),
+        (
+            lambda: hf(
+                {"rope_type": "dynamic", "factor": 2.0, "original_max_position_embeddings": 4},
+                max_position_embeddings=8,
+            ),
+            ValueError,
+            "max_position_embeddings must equal 'original_max_position_embeddings' = 4 … got 8",
+        ),
+        (
+            lambda: hf({"rope_type": "linear", "factor": -1}),
+            ValueError,
+            "factor must be a positive finite number, got -1",
+        ),
+        (
+            lambda: hf({"rope_type": "default", "rope_theta": "1e4"}),
+            TypeError,
+            "base must be a positive finite number, got '1e4'",
+        ),
+        (
+            lambda: hf({"rope_type": "default", "partial_rotary_factor": 1.5}),
+            ValueError,
+            "partial_rotary_factor must be at most 1",
+        ),
+        *not_positive("partial_rotary_factor", lambda v: hf({"rope_type": "default", "partial_rotary_factor": v})),
+        (
+            lambda: hf({"rope_type": "default", "partial_rotary_factor": 0.7}),
+            ValueError,
+            "dim must be an even int … got 5",
+        ),
+        *not_a_count("head_dim", lambda v: hf({"rope_type": "default"}, head_dim=v), 2),
+        (
+            lambda: hf({"rope_type": "default"}, slope=-1),
+            ValueError,
+            "slope must be a finite number of at least 0, got -1",
+        ),
+    ],
+    "Scheme.to_hf": [
+        (lambda: Scheme().to_hf(), ValueError, "frequencies must be one of 'rope', 'pi', 'dynamic-ntk' … got None"),
+        (
+            lambda: rl.scheme("ntk-old", dim=8, factor=2).to_hf(),
+            ValueError,
+            "frequencies must be one of … got FrequencySpec(",
+        ),
+        (
+            lambda: rl.scheme("rerope", dim=8, window=4).to_hf(),
+            ValueError,
+            "only the frequencies of a scheme … got Scheme(",
+        ),
+        (
+            lambda: rl.scheme("rope", dim=8, layout="interleaved").to_hf(),
+            ValueError,
+            "only the frequencies … layout 'half'",
+        ),
+        (
+            lambda: rl.scheme("rope", dim=8).to_hf(head_dim=4),
+            ValueError,
+            "head_dim must be an int of at least 8, got 4",
+        ),
+    ],
+    "Method": [
+        (lambda: Method("m", (), ()), ValueError, "train and test must be plans over the same layers, got 0 and 0"),
+        (lambda: Method("m", (ROPE,), (ROPE, ROPE)), ValueError, "train and test must be plans … got 1 and 2 schemes"),
+        (
+            lambda: Method("m", ROPE, (ROPE,)),
+            TypeError,
+            "train must be a plan (a tuple of one Scheme per layer), got Scheme(",
+        ),
+        (lambda: Method("m", (ROPE,), ("rope",)), TypeError, "test must be a plan (a tuple … got ('rope',)"),
+    ],
+    "METHODS": [
+        *not_a_count("layers", lambda v: METHODS["rope"](layers=v, dim=8), 1),
+        *not_a_count("layers", lambda v: METHODS["invleaky"](layers=v, dim=8, window=2, slope=4), 1),
+        *not_a_count("layers", lambda v: METHODS["hwfa"](layers=v, dim=8, visible_window=2, train_length=4), 1),
+        *not_a_count("layers", lambda v: METHODS["hwfa2"](layers=v, dim=8, visible_window=2, window=4), 1),
+        *not_a_count(
+            "full_layers", lambda v: METHODS["hwfa2"](layers=4, dim=8, visible_window=2, window=4, full_layers=v), 1
+        ),
+        (
+            lambda: METHODS["hwfa2"](layers=1, dim=8, visible_window=2, window=4, full_layers=2),
+            ValueError,
+            "full_layers must be at most layers = 1, got 2",
+        ),
+        (lambda: METHODS["rerope"](layers=2, dim=8), ValueError, "scheme 'rerope' needs window; got dim, base"),
+        (
+            lambda: METHODS["pi"](layers=2, dim=8, factor=0),
+            ValueError,
+            "factor must be a positive finite number, got 0",
+        ),
+    ],
+    "attention": [
+        (lambda: attend(q=None), TypeError, "q must be a tensor, got NoneType"),
+        (lambda: attend(k=X.long()), TypeError, "k must be a floating-point tensor, got torch.int64"),
+        (lambda: attend(v=X[0]), ValueError, "v must have 4 dimensions, got shape (2, 3, 8)"),
+        (lambda: attend(k=X.double()), ValueError, "k must have the dtype and device of q … got torch.float64, cpu"),
+        (lambda: attend(v=X.to(META)), ValueError, "v must have the dtype and device of q … got torch.float32, meta"),
+        (lambda: attend(scheme="rope"), TypeError, "scheme must be a Scheme (one layer, one phase), got str"),
+        (lambda: attend(scheme=(ROPE,)), TypeError, "scheme must be a Scheme (one layer, one phase), got tuple"),
+        (lambda: attend(k=X[..., :4]), ValueError, "k must have shape (1, kv_heads, k_len, 8) … got (1, 2, 3, 4)"),
+        (
+            lambda: attend(k=X.expand(2, 2, 3, 8)),
+            ValueError,
+            "k must have shape (1, kv_heads, k_len, 8) … got (2, 2, 3, 8)",
+        ),
+        (lambda: attend(v=X[:, :1]), ValueError, "v must have shape (1, 2, 3, value_dim) to match k, got (1, 1, 3, 8)"),
+        (
+            lambda: attend(v=X[:, :, :2]),
+            ValueError,
+            "v must have shape (1, 2, 3, value_dim) to match k, got (1, 2, 2, 8)",
+        ),
+        (
+            lambda: attend(q=torch.ones(1, 3, 3, 8)),
+            ValueError,
+            "kv_heads must divide heads = 3, got 2",
+        ),
+        (
+            lambda: attend(k=X[:, :0], v=X[:, :0]),
+            ValueError,
+            "k must have at least one head and one token, got shape (1, 0, 3",
+        ),
+        (
+            lambda: attend(X[:, :, :0], X[:, :, :0], X[:, :, :0]),
+            ValueError,
+            "k must have at least one head and one token, got shape (1, 2, 0, 8)",
+        ),
+        (lambda: attend(k=X[:, :, :2], v=X[:, :, :2]), ValueError, "q_len must be at most k_len = 2 … got 3"),
+        (
+            lambda: attend(scheme=rl.scheme("rope", dim=10)),
+            ValueError,
+            "the scheme turns 10 channels, but q has head_dim 8",
+        ),
+        (lambda: attend(backend="flash"), ValueError, "backend must be one of 'auto', 'reference', got 'flash'"),
+        *not_positions("q_positions", lambda v: attend(q_positions=v)),
+        *not_positions("k_positions", lambda v: attend(q_positions=P3, k_positions=v)),
+        (
+            lambda: attend(q_positions=torch.arange(4)),
+            ValueError,
+            "q_positions must have shape (3,) or (1, 3), got (4,)",
+        ),
+        (
+            lambda: attend(q_positions=P3.expand(2, 3)),
+            ValueError,
+            "q_positions must have shape (3,) or (1, 3), got (2, 3)",
+        ),
+        (
+            lambda: attend(q=X[:, :, 1:], q_positions=P3[1:]),
+            ValueError,
+            "q_positions and k_positions must be given together when q_len and k_len differ",
+        ),
+        (lambda: attend(q_positions=P3.to(META)), ValueError, "q_positions must be on cpu … got meta"),
+        (lambda: attend(lengths=[3]), TypeError, "lengths must be an int64 tensor, got list"),
+        (lambda: attend(lengths=torch.ones(1)), TypeError, "lengths must be an int64 tensor, got torch.float32"),
+        (lambda: attend(lengths=P3), ValueError, "lengths must have shape (1,), got (3,)"),
+        (lambda: attend(lengths=P3[:1].to(META)), ValueError, "lengths must be on cpu … got meta"),
+        (lambda: attend(document_ids=P3.int()), TypeError, "document_ids must be an int64 tensor, got torch.int32"),
+        (lambda: attend(document_ids=P3[:2]), ValueError, "document_ids must have shape (3,) or (1, 3), got (2,)"),
+        (lambda: attend(document_ids=P3.to(META)), ValueError, "document_ids must be on cpu … got meta"),
+        (lambda: attend(bias=0.5), TypeError, "bias must be a tensor, got float"),
+        (
+            lambda: attend(bias=torch.ones(3, 3, dtype=torch.bool)),
+            TypeError,
+            "bias must be a floating-point … got torch.bool",
+        ),
+        (
+            lambda: attend(bias=torch.zeros(2, 3)),
+            ValueError,
+            "bias must broadcast to (batch, heads, q_len, k_len) = (1, 2, 3, 3), got (2, 3)",
+        ),
+        (lambda: attend(bias=torch.zeros(1, 1, 1, 3, 3)), ValueError, "bias must broadcast to … got (1, 1, 1, 3, 3)"),
+        (lambda: attend(bias=torch.zeros(3, 3, device=META)), ValueError, "bias must be on cpu … got meta"),
+        *not_a_count("length", lambda v: attend(length=v), 1),
+        *not_a_count("length", lambda v: attend(length=v, frequencies=OMEGA), 1),
+        *not_frequencies(lambda v: attend(frequencies=v)),
+        (
+            lambda: attend(frequencies=rl.rope_frequencies(10)),
+            ValueError,
+            "frequencies must have at most head_dim/2 = 4 … got 5",
+        ),
+        (
+            lambda: attend(frequencies=OMEGA.expand(3, 2)),
+            ValueError,
+            "frequencies must have one row per head (2), got 3 rows",
+        ),
+    ],
+    "attention_with_lse": [
+        (
+            lambda: rl.attention_with_lse(X, X, X, ROPE, backend="flex"),
+            ValueError,
+            "backend must be one of 'auto', 'reference', got 'flex'",
+        ),
+    ],
+    "explain_backend": [
+        (lambda: rl.explain_backend(X, X, X, ROPE, backend=""), ValueError, "backend must be one of 'auto', … got ''"),
+        (lambda: rl.explain_backend(X, X, X, "rope"), TypeError, "scheme must be a Scheme … got str"),
+    ],
+    "nn": [
+        (lambda: rl.nn.LearnedFrequencies(OMEGA), TypeError, "spec must be a FrequencySpec, got Tensor"),
+        (lambda: rl.nn.RotaryEmbedding(OMEGA), TypeError, "frequencies must be a FrequencySpec, got Tensor"),
+        (
+            lambda: rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8), layout="x"),
+            ValueError,
+            "layout must be one of 'interleaved', 'half', got 'x'",
+        ),
+        *not_positive("scale", lambda v: rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8), scale=v)),
+        (lambda: rl.nn.Attention("rope"), TypeError, "scheme must be a Scheme, got str"),
+        (
+            lambda: rl.nn.Attention(Scheme(), learned_frequencies=True),
+            ValueError,
+            "learned_frequencies must be False for a scheme without frequencies, got True",
+        ),
+    ],
+}
+TABLE_OF_CASES = [(name, *case) for name, cases in CASES.items() for case in cases]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [case[1:] for case in TABLE_OF_CASES],
+    ids=[f"{name}-{n}" for n, (name, *_) in enumerate(TABLE_OF_CASES)],
+)
+def test_message(call: Callable[[], Any], kind: type[Exception], message: str) -> None:
+    pattern = "^" + re.escape(message).replace("…", ".*")
+    with pytest.raises(kind, match=re.compile(pattern, re.DOTALL)) as caught:
+        call()
+    assert type(caught.value) is kind
+
+
+def test_every_public_name_is_in_the_table() -> None:
+    no_arguments_of_its_own = {"SCHEMES", "Plan", "causal_mask"}  # constants, a type, and a mask of given indices
+    assert {name.split(".")[0] for name in CASES} == set(rl.__all__) - no_arguments_of_its_own
+
+
+def test_unknown_attribute() -> None:
+    with pytest.raises(AttributeError, match="module 'rope_lessons' has no attribute 'yarn'"):
+        _ = rl.yarn

@@ -1,0 +1,153 @@
+"""Schemes, plans and methods: the table of the book as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pytest
+import torch
+
+import rope_lessons as rl
+from rope_lessons import METHODS, SCHEMES, FrequencySpec, LogN, Method, Scheme
+from rope_lessons.scheme import FREQUENCIES
+
+SPECS = {
+    "rope": FrequencySpec("rope", dim=8),
+    "pi": FrequencySpec("pi", dim=8, factor=4),
+    "ntk-old": FrequencySpec("ntk-old", dim=8, factor=4),
+    "ntk-fixed": FrequencySpec("ntk-fixed", dim=8, factor=4),
+    "ntk-aware": FrequencySpec("ntk-aware", dim=8, factor=4),
+    "dynamic-ntk": FrequencySpec("dynamic-ntk", dim=8, factor=4, train_length=16),
+}
+OPTIONS = {
+    **{name: dict(spec.options) for name, spec in SPECS.items()},
+    "nope": {},
+    "alibi": {},
+    "window": {"dim": 8, "visible_window": 4},
+    "lambda": {"dim": 8, "visible_window": 4},
+    "rerope": {"dim": 8, "window": 4},
+    "leaky-rerope": {"dim": 8, "window": 4, "slope": 0.25},
+    "invleaky": {"dim": 8, "window": 4, "slope": 16},
+}
+
+
+def test_tables_are_complete() -> None:
+    assert SPECS.keys() == FREQUENCIES.keys()
+    assert OPTIONS.keys() == set(SCHEMES)
+    assert set(SCHEMES) - {"invleaky"} <= METHODS.keys()
+
+
+def test_specs_compute_their_functions(device: torch.device) -> None:
+    wanted = {
+        "rope": rl.rope_frequencies(8),
+        "pi": rl.pi_frequencies(8, 4),
+        "ntk-old": rl.ntk_frequencies(8, 4, variant="old"),
+        "ntk-fixed": rl.ntk_frequencies(8, 4, variant="fixed"),
+        "ntk-aware": rl.ntk_frequencies(8, 4, variant="aware"),
+        "dynamic-ntk": rl.dynamic_ntk_frequencies(8, 100, 16, 4),
+    }
+    for name, spec in SPECS.items():
+        frequencies = spec(length=100, device=device)
+        assert frequencies.device.type == device.type
+        torch.testing.assert_close(frequencies.cpu(), wanted[name], rtol=1e-14, atol=0)
+        assert spec.needs_length == (name == "dynamic-ntk")
+        assert spec.dim == 8
+
+
+def test_equal_settings_are_equal() -> None:
+    assert FrequencySpec("pi", dim=8, factor=4) == FrequencySpec("pi", factor=4.0, base=10_000, dim=8)
+    assert hash(FrequencySpec("pi", dim=8, factor=4)) == hash(FrequencySpec("pi", factor=4.0, base=10_000, dim=8))
+    assert FrequencySpec("pi", dim=8, factor=4) != FrequencySpec("pi", dim=8, factor=5)
+    assert Scheme(SPECS["rope"]) == rl.scheme("rope", dim=8)
+    assert len({Scheme(), Scheme(SPECS["rope"]), Scheme(SPECS["rope"], window=0)}) == 2
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_schemes_are_values(name: str) -> None:
+    scheme = rl.scheme(name, **OPTIONS[name])
+    assert eval(repr(scheme), {**vars(rl), "inf": float("inf")}) == scheme  # prints what makes it
+    assert pickle.loads(pickle.dumps(scheme)) == scheme
+    assert {scheme: name}[rl.scheme(name, **OPTIONS[name])] == name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        scheme.window = 3  # type: ignore[misc]
+    assert not any(isinstance(getattr(scheme, f.name), torch.Tensor) for f in dataclasses.fields(scheme))
+
+
+def test_rows_set_their_knobs() -> None:
+    rope = SPECS["rope"]
+    wanted = {
+        **{name: Scheme(spec) for name, spec in SPECS.items()},
+        "nope": Scheme(None),
+        "alibi": Scheme(None, alibi=True),
+        "window": Scheme(rope, visible_window=4),
+        "lambda": Scheme(rope, visible_window=4, sinks=4),
+        "rerope": Scheme(rope, window=4, slope=0.0),
+        "leaky-rerope": Scheme(rope, window=4, slope=0.25),
+        "invleaky": Scheme(rope, window=4, slope=16),
+    }
+    for name, scheme in wanted.items():
+        assert rl.scheme(name, **OPTIONS[name]) == scheme
+        other = rl.scheme(name, **OPTIONS[name], layout="interleaved", scale=LogN(512), causal=False)
+        assert other == dataclasses.replace(scheme, layout="interleaved", scale=LogN(512), causal=False)
+    assert rl.scheme("window", dim=8, visible_window=4, sinks=2).sinks == 2
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "invleaky"])
+def test_methods_that_act_at_test_only_are_trained_as_rope(name: str) -> None:
+    options = {key: value for key, value in OPTIONS[name].items() if key not in ("dim", "base")}
+    method = METHODS[name](layers=3, dim=8, **options)
+    scheme = rl.scheme(name, **OPTIONS[name])
+    assert method.name == name
+    assert method.test == (scheme,) * 3
+    assert method.train == (scheme if name in ("nope", "alibi") else Scheme(SPECS["rope"]),) * 3
+
+
+def test_log_n_is_trained_with_unless_it_is_clipped() -> None:
+    plain = METHODS["rerope"](layers=1, dim=8, window=4, scale=LogN(64))
+    clipped = METHODS["rerope"](layers=1, dim=8, window=4, scale=LogN(64, clip=True))
+    assert plain.train == (Scheme(SPECS["rope"], scale=LogN(64)),)
+    assert clipped.train == (Scheme(SPECS["rope"]),)
+    assert clipped.test[0].scale == LogN(64, clip=True)
+
+
+def test_invleaky_bends_in_training() -> None:
+    method = METHODS["invleaky"](layers=2, dim=8, window=4, slope=16)
+    assert method.train == (Scheme(SPECS["rope"], window=4, slope=16),) * 2
+    assert method.test == (Scheme(SPECS["rope"]),) * 2
+
+
+def test_hwfa() -> None:
+    near = Scheme(SPECS["rope"], visible_window=4)
+    method = METHODS["hwfa"](layers=4, dim=8, visible_window=4, train_length=64)
+    assert method.train == method.test == (near,) * 3 + (Scheme(None, scale=LogN(64)),)
+    assert METHODS["hfwa"](layers=4, dim=8, visible_window=4, train_length=64) == method
+
+
+def test_hwfa2() -> None:
+    near = Scheme(SPECS["rope"], visible_window=4)
+    method = METHODS["hwfa2"](layers=6, dim=8, visible_window=4, window=16, full_layers=2, train_length=64)
+    full, bent = Scheme(SPECS["rope"], scale=LogN(64)), Scheme(SPECS["rope"], window=16, slope=0.0, scale=LogN(64))
+    assert method.train == (near, near, full, near, full, near)
+    assert method.test == (near, near, bent, near, bent, near)
+    for layers in range(1, 13):  # as many full layers as asked for
+        for full_layers in range(1, layers + 1):
+            plan = METHODS["hwfa2"](layers=layers, dim=8, visible_window=4, window=16, full_layers=full_layers).train
+            assert sum(layer.visible_window is None for layer in plan) == full_layers
+
+
+def test_every_method_runs(device: torch.device) -> None:
+    options = {name: dict(OPTIONS.get(name, {})) for name in METHODS}
+    for settings in options.values():
+        settings.pop("dim", None)
+        settings.pop("base", None)
+    options["hwfa"] = options["hfwa"] = {"visible_window": 4, "train_length": 16}
+    options["hwfa2"] = {"visible_window": 4, "window": 8, "train_length": 16}
+    for name, build in METHODS.items():
+        method = build(layers=2, dim=8, **options[name])
+        assert isinstance(method, Method)
+        for plan in (method.train, method.test):
+            x = torch.randn(1, 2, 9, 8, device=device)
+            for layer in plan:
+                x = rl.attention(x, x, x, layer)
+            assert x.isfinite().all()
