@@ -111,7 +111,9 @@ def score_against_distance(omega: float = 0.4, reach: int = 12) -> tuple[Matplot
 
 
 @styled
-def scores_and_their_mean(frequencies: Tensor, reach: int = 256, pairs: int = 8, seed: int = 0):
+def scores_and_their_mean(
+    frequencies: Tensor, reach: int = 256, pairs: int = 8, seed: int = 0
+) -> tuple[MatplotlibFigure, str]:
     """Scores of single random query-key pairs, and the mean over many queries read by themselves."""
     generator = torch.Generator().manual_seed(seed)
     half = frequencies.shape[0]
@@ -133,7 +135,7 @@ def scores_and_their_mean(frequencies: Tensor, reach: int = 256, pairs: int = 8,
     axes[1].set(title="key = query", xlabel="distance Δ")
     axes[1].legend()
     return figure, (
-        f"Two panels of scores against distances from 0 to {reach - 1}. Left: {pairs} unrelated random query-key pairs; "
+        f"Two panels of scores against distances from 0 to {reach - 1}. Left: {pairs} unrelated random pairs; "
         "the curves wander around zero with the same spread at every distance. Right: keys equal to their queries; "
         "the curves start high and fall, and their mean follows the kernel K times the root of d."
     )
@@ -150,8 +152,8 @@ def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[Ma
     axes.legend(loc="upper left")
     last = "; ".join(f"{label}: {float(error[-1]):.0e}" for label, error in errors.items())
     return figure, (
-        "Largest error of the cosine table against the position, both axes logarithmic. The curve of bfloat16 reaches its "
-        "largest value after a few hundred positions; those of float32 climb in proportion to the position; the one "
+        "Largest error of the cosine table against the position, both axes logarithmic. The curve of bfloat16 reaches "
+        "its largest value after a few hundred positions; those of float32 climb with the position; the one "
         "with float64 angles stays flat. At the last position "
         f"({int(positions[-1])}): {last}."
     )

@@ -184,7 +184,7 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
 # ---------------------------------------------------------------- the explorable: the kernel redrawn
 
 LEFT, STEP, POINTS = 44.0, 1.1, 360  # pixels; x has one decimal only, so both languages round it alike
-TOP, UNIT = 32.0, 170.0  # y of K = 1; pixels per unit of K
+TOP, UNIT = 32.0, 130.0  # y of K = 1; pixels per unit of K
 DECADES = 6
 
 
@@ -204,23 +204,23 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
     curve = svg_path([LEFT + STEP * i for i in range(POINTS + 1)], [_y(value) for value in values])
     law = svg_path([_x(1), _x(base)], [_y(1 - EULER_GAMMA / math.log(base)), _y(-EULER_GAMMA / math.log(base))])
     ticks = "".join(
-        f'<path d="{svg_path([_x(10**k)] * 2, [TOP, _y(-0.4)])}" stroke="#ddd"/>'
-        f'<text x="{_x(10**k):.1f}" y="{_y(-0.4) + 20:.1f}" text-anchor="middle">{label}</text>'
+        f'<path d="{svg_path([_x(10**k)] * 2, [TOP, _y(-1)])}" stroke="#ddd"/>'
+        f'<text x="{_x(10**k):.1f}" y="{_y(-1) + 20:.1f}" text-anchor="middle">{label}</text>'
         for k, label in enumerate(("1", "10", "100", "1000", "10⁴", "10⁵", "10⁶"))
     ) + "".join(
         f'<path d="{svg_path([LEFT, LEFT + STEP * POINTS], [_y(value)] * 2)}" stroke="#ddd"/>'
         f'<text x="{LEFT - 8:.1f}" y="{_y(value) + 5:.1f}" text-anchor="end">{value:g}</text>'
-        for value in (0, 0.5, 1)
+        for value in (-1, -0.5, 0, 0.5, 1)
     )
     svg = f"""
-<svg viewBox="0 0 460 330" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="15" fill="#1a1a1a">
+<svg viewBox="0 0 460 350" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="15" fill="#1a1a1a">
 {ticks}
 <path id="curve" d="{curve}" fill="none" stroke="{BLUE}" stroke-width="1.6"/>
 <path id="law" d="{law}" fill="none" stroke="{ORANGE}" stroke-width="3" stroke-dasharray="8 6"/>
 <text x="440" y="20" text-anchor="end" id="says">base {base:.0f}, {pairs} pairs</text>
 <text x="44" y="20" fill="{BLUE}">K(Δ)</text>
 <text x="90" y="20" fill="#8a5a00">dashed: the law</text>
-<text x="242" y="318" text-anchor="middle">distance Δ</text>
+<text x="242" y="338" text-anchor="middle">distance Δ</text>
 </svg>"""
     script = f"""
     const base = Math.pow(10, value.base), gamma = {EULER_GAMMA};

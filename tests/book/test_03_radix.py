@@ -1,0 +1,332 @@
+"""One test for each labelled equation and theorem of chapter 03, for its explorable and its remarks on libraries."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+import sympy
+import torch
+
+import rope_lessons as rl
+from rope_lessons.figures import radix as figures
+from rope_lessons.radix import NTK_VARIANTS
+
+CASES = [(128, 8.0), (64, 4.0), (16, 8.0), (4, 8.0), (128, 1.5)]
+
+
+def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
+    return rl.ntk_frequencies(dim, factor, variant=variant) / rl.rope_frequencies(dim)
+
+
+def test_eq_radix_digit():
+    """Against Python's own way to write a number."""
+    for n in range(3000):
+        assert rl.digits(n, base=10, length=4).tolist() == [int(c) for c in reversed(f"{n:04d}")]
+        assert rl.digits(n, base=2, length=12).tolist() == [int(c) for c in reversed(f"{n:012b}")]
+
+
+@pytest.mark.parametrize(("base", "length"), [(2, 8), (10, 3), (20, 3), (13, 2)])
+def test_eq_radix_value(base, length):
+    """Every number below base**length comes back, all digit strings differ, and one number more does not fit."""
+    n = torch.arange(base**length)
+    written = rl.digits(n, base=base, length=length)
+    assert torch.equal((written * base ** torch.arange(length)).sum(dim=-1), n)
+    assert torch.equal(rl.from_digits(written, base=base), n)
+    assert len({tuple(row) for row in written.tolist()}) == base**length
+    with pytest.raises(ValueError, match="n must be from 0"):
+        rl.digits(base**length, base=base, length=length)
+
+
+@pytest.mark.parametrize(("dim", "base"), [(4, 10_000.0), (128, 10_000.0), (64, 500_000.0)])
+def test_eq_radix_angle(dim, base):
+    frequencies, radix = rl.rope_frequencies(dim, base), base ** (2 / dim)
+    t = torch.arange(dim // 2, dtype=torch.float64)
+    assert torch.allclose(5749 * frequencies, 5749 / radix**t, rtol=1e-12)
+    assert torch.allclose(frequencies[:-1] / frequencies[1:], torch.tensor(radix, dtype=torch.float64), rtol=1e-12)
+
+
+def noisy_clock(position: float, frequencies: torch.Tensor, errors: torch.Tensor) -> torch.Tensor:
+    angles = position * frequencies + errors
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+
+
+@pytest.mark.parametrize("dim", [4, 8, 16, 64])
+def test_thm_radix_decode(dim):
+    """Just below the bound every reading is off by the error of the fastest hand alone; just above, it can fail."""
+    frequencies = rl.rope_frequencies(dim)
+    radix = float(frequencies[0] / frequencies[1])
+    bound = math.pi / (1 + radix)
+    generator = torch.Generator().manual_seed(dim)
+    largest = (math.pi - bound) / float(frequencies[-1])
+    positions = (2 * torch.rand(500, generator=generator, dtype=torch.float64) - 1) * largest
+    errors = (2 * torch.rand(500, dim // 2, generator=generator, dtype=torch.float64) - 1) * bound * 0.999
+    angles = positions.unsqueeze(-1) * frequencies + errors
+    read = rl.decode_position(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2), frequencies)
+    assert torch.allclose(read - positions, errors[:, 0] / frequencies[0], atol=1e-6)
+    # The worst case of the proof: opposite errors of two neighbouring hands.
+    signs = torch.ones(dim // 2, dtype=torch.float64)
+    signs[0] = -1
+    for factor, wrong in ((0.999, False), (1.001, True)):
+        errors = torch.zeros(dim // 2, dtype=torch.float64)
+        errors[:2] = (signs * bound * factor)[:2]
+        missed = float(rl.decode_position(noisy_clock(20.0, frequencies, errors), frequencies)) - 20
+        # A wrong turn of the fastest hand: off by 2π and the hand's own error.
+        expected = float(errors[0]) + (2 * math.pi if wrong else 0)
+        assert missed == pytest.approx(expected, abs=1e-6)
+
+
+def test_eq_radix_share():
+    """Three digits in base 10, a factor of 8: base 20 exactly, and 19 is too small."""
+    assert math.isclose(8 ** (1 / 3), 2)
+    assert (10 * 2) ** 3 == 8 * 10**3
+    assert 19**3 < 8000
+    digit, factor, radix = sympy.symbols("D kappa beta", positive=True)
+    share = factor ** (1 / digit)
+    assert sympy.simplify((radix * share) ** digit / (factor * radix**digit)) == 1
+
+
+def test_three_ways_table():
+    """The table of the section: what each way makes of 5749 and 5750."""
+    assert rl.digits(torch.tensor([5749, 5750]), base=10, length=4).tolist() == [[9, 4, 7, 5], [0, 5, 7, 5]]
+    assert rl.digits(torch.tensor([5749, 5750]), base=20, length=3).tolist() == [[9, 7, 14], [10, 7, 14]]
+    assert (5749 / 8, 5750 / 8) == (718.625, 718.75)
+
+
+@pytest.mark.parametrize(("dim", "factor"), CASES)
+def test_eq_radix_pi(dim, factor):
+    """Dividing the frequencies is dividing the positions."""
+    x = torch.randn(7, dim, dtype=torch.float64)
+    slow = rl.apply_rotary(x, torch.arange(7), rl.pi_frequencies(dim, factor), layout="half")
+    positions = torch.arange(7, dtype=torch.float64) / factor
+    near = rl.apply_rotary(x, positions, rl.rope_frequencies(dim), layout="half")
+    assert torch.allclose(slow, near, atol=1e-12)
+
+
+@pytest.mark.parametrize(("dim", "factor"), CASES)
+def test_eq_radix_old(dim, factor):
+    share, t = factor ** (2 / dim), torch.arange(dim // 2, dtype=torch.float64)
+    assert torch.allclose(speeds(dim, factor, "old"), share**-t, rtol=1e-12)
+    assert torch.allclose(rl.ntk_frequencies(dim, factor, variant="old"), rl.rope_frequencies(dim, 10_000 * factor))
+
+
+@pytest.mark.parametrize(("dim", "factor"), CASES)
+def test_eq_radix_fixed(dim, factor):
+    """Each hand's period grows by one share more than its worth: period of hand t = old period times λ^(t+1)."""
+    share, t = factor ** (2 / dim), torch.arange(dim // 2, dtype=torch.float64)
+    assert torch.allclose(1 / speeds(dim, factor, "fixed"), share ** (t + 1), rtol=1e-12)
+    assert speeds(dim, factor, "fixed")[-1].item() == pytest.approx(1 / factor)
+
+
+def test_first_and_last_speeds():
+    """The table for d = 128 and a factor of 8."""
+    found = {v: (speeds(128, 8, v)[0].item(), speeds(128, 8, v)[-1].item()) for v in NTK_VARIANTS}
+    assert found["old"] == pytest.approx((1, 0.1291), abs=5e-5)
+    assert found["fixed"] == pytest.approx((0.9680, 0.125), abs=5e-5)
+    assert found["aware"] == pytest.approx((1, 0.125), abs=5e-5)
+    assert 1 / found["old"][1] == pytest.approx(7.74, abs=5e-3)
+    every = torch.stack([rl.ntk_frequencies(128, 8, variant=v) for v in NTK_VARIANTS])
+    assert float((every.amax(0) / every.amin(0)).max()) - 1 < 0.0335
+
+
+@pytest.mark.parametrize(("dim", "factor"), CASES)
+def test_thm_radix_aware(dim, factor):
+    frequencies = rl.ntk_frequencies(dim, factor, variant="aware")
+    speed = frequencies / rl.rope_frequencies(dim)
+    assert speed[0].item() == 1
+    assert speed[-1].item() == pytest.approx(1 / factor)
+    ratios = frequencies[:-1] / frequencies[1:]
+    assert torch.allclose(ratios, ratios[0].expand_as(ratios), rtol=1e-12)
+    base = 10_000 * factor ** (dim / (dim - 2))
+    assert torch.allclose(frequencies, rl.rope_frequencies(dim, base), rtol=1e-12)
+    # Exactly one: the equation for the ratio has one positive solution.
+    b = sympy.symbols("b", positive=True)
+    pairs = 3  # d = 8
+    solutions = sympy.solve(sympy.Eq(b**-pairs, sympy.Rational(1, 10) ** pairs / 8), b)
+    assert solutions == [20]  # β = 10 and a share of 8^(1/3) = 2
+
+
+def test_toy_with_four_channels():
+    assert 10_000 * 8 ** (4 / 2) == 640_000
+    assert rl.ntk_frequencies(4, 8, variant="aware")[1].item() == pytest.approx(1 / 800)
+
+
+@pytest.mark.parametrize(("dim", "factor"), CASES)
+def test_eq_radix_relations(dim, factor):
+    old, fixed = (rl.ntk_frequencies(dim, factor, variant=v) for v in ("old", "fixed"))
+    aware = rl.ntk_frequencies(dim, factor ** ((dim - 2) / dim), variant="aware")
+    assert torch.allclose(old, aware, rtol=1e-12)
+    assert torch.allclose(fixed, old / factor ** (2 / dim), rtol=1e-12)
+
+
+@pytest.mark.parametrize("variant", NTK_VARIANTS)
+def test_eq_radix_budget(variant):
+    """Measured on the angles themselves: the largest angle, and the gap of two neighbours, at test and in training."""
+    dim, factor, train_length = 64, 8.0, 512
+    trained, tested = rl.rope_frequencies(dim), rl.ntk_frequencies(dim, factor, variant=variant)
+    stretch = (torch.arange(8 * train_length)[-1] * tested) / (torch.arange(train_length)[-1] * trained)
+    crowding = (5 * trained - 4 * trained) / (5 * tested - 4 * tested)
+    product = stretch * crowding
+    assert torch.allclose(product, torch.full_like(product, (8 * 512 - 1) / 511), rtol=1e-9)  # κ but for the ends
+    assert product[0].item() == pytest.approx(factor, rel=2e-3)
+
+
+@pytest.mark.parametrize(("dim", "train_length", "first"), [(128, 4096, 46), (64, 64, 9)])
+@pytest.mark.parametrize("factor", [8, 64])
+def test_eq_radix_reach(dim, train_length, first, factor):
+    """By search: the longest text in which no hand that is open shows an angle beyond those of training."""
+    trained, tested = rl.rope_frequencies(dim), rl.ntk_frequencies(dim, factor, variant="aware")
+    largest = (train_length - 1) * trained
+    is_open = largest < 2 * math.pi
+    assert int(is_open.nonzero()[0]) == first
+    length = train_length
+    while bool(((length + 1 - 1) * tested <= largest * (1 + 1e-12))[is_open].all()):
+        length += 1
+    formula = 1 + (train_length - 1) * factor ** (first / (dim / 2 - 1))
+    assert length == math.floor(formula + 1e-6)
+
+
+def test_reach_in_numbers():
+    """What the text says: 4.6 times for a model of 4096 tokens, 116 and 212 bytes for the small one."""
+    assert 2 * math.pi / rl.rope_frequencies(128)[45].item() == pytest.approx(4080, abs=0.5)
+    assert round(8 ** (46 / 63), 2) == 4.56
+    assert [round(1 + 63 * factor ** (9 / 31)) for factor in (8, 64)] == [116, 212]
+
+
+def test_eq_radix_dynamic():
+    for length, growth in ((64, 1), (65, 1.125), (128, 9), (512, 57)):
+        found = rl.dynamic_ntk_frequencies(64, length=length, train_length=64, factor=8)
+        assert torch.allclose(found, rl.ntk_frequencies(64, growth, variant="aware"), rtol=1e-12)
+    # The setting 1 gives L/N.
+    found = rl.dynamic_ntk_frequencies(64, length=512, train_length=64, factor=1)
+    assert torch.allclose(found, rl.ntk_frequencies(64, 8, variant="aware"), rtol=1e-12)
+    plain = rl.dynamic_ntk_frequencies(64, length=30, train_length=64, factor=8)
+    assert torch.equal(plain, rl.rope_frequencies(64))
+
+
+def test_eq_radix_stale():
+    """The score of a query with a stale key, computed with turned vectors, is that at the angle of the equation."""
+
+    def at(position):
+        return rl.dynamic_ntk_frequencies(8, length=position + 1, train_length=64, factor=8)
+
+    q, k = torch.randn(2, 1, 8, dtype=torch.float64)
+    m, n = 300, 200
+    turned_q = rl.apply_rotary(q, torch.tensor([m]), at(m), layout="interleaved")
+    turned_k = rl.apply_rotary(k, torch.tensor([n]), at(n), layout="interleaved")
+    zq, zk = torch.view_as_complex(q.view(-1, 2)), torch.view_as_complex(k.view(-1, 2))
+    angle = (m - n) * at(m) + n * (at(m) - at(n))
+    assert torch.allclose(angle, m * at(m) - n * at(n), atol=1e-12)
+    expected = (zq * zk.conj() * torch.polar(torch.ones_like(angle), angle)).real.sum()
+    assert (turned_q * turned_k).sum().item() == pytest.approx(expected.item(), abs=1e-9)
+    # Not relative: the same distance elsewhere gives another angle; with fixed frequencies it does not.
+    elsewhere = (m + 100) * at(m + 100) - (n + 100) * at(n + 100)
+    assert (angle - elsewhere).abs().max() > 0.1
+
+
+# --- the explorable and its text -----------------------------------------------------------------------------------
+
+
+def test_explorable_says_what_it_shows():
+    """The shares in the alternative text are those in the picture."""
+    svg = figures.radix_hands().svg
+    assert re.findall(r"new (\d+) %", svg) == ["0", "0", "0", "0", "19", "74", "57", "18"]
+    seen = [float(s) for s in re.findall(r'stroke-dasharray="([\d.]+) 100"', svg)]
+    assert [round(s) for s in seen] == [100, 100, 100, 100, 81, 26, 8, 3]
+    assert re.findall(r"new (\d+) %", figures.radix_hands(method=1).svg) == ["0"] * 8
+
+
+@pytest.mark.parametrize("method", range(5))
+def test_explorable_speeds_are_the_packages(method):
+    """The closed forms that the script uses are the package's frequencies."""
+    frequencies = rl.rope_frequencies(16)
+    exact = [
+        frequencies,
+        rl.pi_frequencies(16, 8),
+        *(rl.ntk_frequencies(16, 8, variant=v) for v in ("old", "fixed", "aware")),
+    ]
+    drawn = torch.tensor([figures._ratio(method, t, 8) for t in range(8)], dtype=torch.float64)
+    assert torch.allclose(drawn, exact[method] / frequencies, rtol=1e-12)
+
+
+# --- what the chapter says about libraries -------------------------------------------------------------------------
+
+
+def llama(rope: dict, length: int = 16):
+    from transformers import LlamaConfig, LlamaModel
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=32,
+        num_attention_heads=2,
+        num_hidden_layers=1,
+        intermediate_size=32,
+        vocab_size=50,
+        initializer_range=0.5,  # large enough for attention to have preferences
+        max_position_embeddings=length,
+        rope_parameters={"rope_theta": 10_000.0, **rope},
+    )
+    return LlamaModel(config).eval()
+
+
+@torch.no_grad()
+def last_states(model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The last token's state, from one call, and token by token with a cache."""
+    at_once = model(tokens, use_cache=False).last_hidden_state[:, -1]
+    cache = None
+    for i in range(tokens.shape[1]):
+        out = model(tokens[:, i : i + 1], past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+    return at_once, out.last_hidden_state[:, -1]
+
+
+def test_library_dynamic_cache():
+    """transformers caches turned keys: dynamic NTK then depends on how the text came in. Linear does not."""
+    tokens = torch.randint(50, (1, 60), generator=torch.Generator().manual_seed(1))
+    at_once, by_steps = last_states(llama({"rope_type": "linear", "factor": 4.0}), tokens)
+    assert (at_once - by_steps).abs().max() < 1e-5
+    at_once, by_steps = last_states(llama({"rope_type": "dynamic", "factor": 4.0}), tokens)
+    assert (at_once - by_steps).abs().max() > 0.1
+
+
+def test_library_frequencies():
+    """transformers' linear is PI, its dynamic is equation eq-radix-dynamic."""
+    linear = llama({"rope_type": "linear", "factor": 4.0}).rotary_emb.inv_freq
+    assert torch.allclose(linear.double(), rl.pi_frequencies(16, 4), rtol=1e-6)
+    model = llama({"rope_type": "dynamic", "factor": 4.0})
+    model(torch.zeros(1, 40, dtype=torch.long), use_cache=False)
+    expected = rl.dynamic_ntk_frequencies(16, length=40, train_length=16, factor=4)
+    assert torch.allclose(model.rotary_emb.inv_freq.double(), expected, rtol=1e-5)
+
+
+def test_library_hunyuan_alpha():
+    """HunYuan's "dynamic" with alpha is NTK-aware with a fixed factor."""
+    from transformers import HunYuanDenseV1Config
+    from transformers.models.hunyuan_v1_dense.modeling_hunyuan_v1_dense import HunYuanDenseV1RotaryEmbedding
+
+    config = HunYuanDenseV1Config(
+        head_dim=128, rope_parameters={"rope_type": "dynamic", "rope_theta": 10_000.0, "alpha": 1000.0, "factor": 1.0}
+    )
+    found = HunYuanDenseV1RotaryEmbedding(config).inv_freq.double()
+    assert torch.allclose(found, rl.ntk_frequencies(128, 1000, variant="aware"), rtol=1e-5)
+
+
+def test_library_rotary_embedding_torch():
+    from rotary_embedding_torch import RotaryEmbedding
+
+    rescaled = RotaryEmbedding(dim=64, theta_rescale_factor=8.0).freqs.detach().double()
+    assert torch.allclose(rescaled, rl.ntk_frequencies(64, 8, variant="aware"), rtol=1e-5)
+    interpolated = RotaryEmbedding(dim=64, interpolate_factor=8.0)
+    positions = interpolated.get_seq_pos(20, device=torch.device("cpu"), dtype=torch.float32)
+    assert torch.allclose(positions, torch.arange(20) / 8)
+
+
+def test_chapter_exists():
+    """Every labelled equation and theorem of the chapter has a test in this file."""
+    text = (Path(__file__).parents[2] / "book" / "03_radix.md").read_text("utf8")
+    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", text)
+    assert len(labels) == 14
+    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
+    assert not missing
