@@ -1,0 +1,383 @@
+"""Chapter 01: every labelled equation and theorem, and the rows of its library table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import mpmath
+import pytest
+import sympy
+import torch
+from torch.func import hessian
+
+import rope_lessons as rl
+
+# torch.func's first derivative calls torch.jit.script inside PyTorch.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+
+F64 = torch.float64
+GAMMA = float(mpmath.euler)
+
+
+def attend(x, W_q, W_k, W_v, mask=None):
+    scores = (x @ W_q.T) @ (x @ W_k.T).T / math.sqrt(x.shape[1])
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return scores.softmax(dim=-1) @ (x @ W_v.T)
+
+
+def weights(dim=6, seed=0):
+    return torch.randn(3, dim, dim, dtype=F64, generator=torch.Generator().manual_seed(seed))
+
+
+WEIGHTS, READOUT = weights(), torch.linspace(-1, 1, 6, dtype=F64)
+
+
+def pooled_model(x):
+    return (x + attend(x, *WEIGHTS)).tanh().mean(dim=0) @ READOUT
+
+
+def tokens(count=5, dim=6, seed=1):
+    return torch.randn(count, dim, dtype=F64, generator=torch.Generator().manual_seed(seed))
+
+
+def gram(encodings):
+    return encodings @ encodings.T
+
+
+def is_toeplitz(matrix, tolerance=1e-10):
+    return (matrix[1:, 1:] - matrix[:-1, :-1]).abs().max() < tolerance
+
+
+def integral(distance, base):
+    return (mpmath.ci(distance) - mpmath.ci(mpmath.mpf(distance) / base)) / mpmath.log(base)
+
+
+def test_thm_sinusoidal_equivariance():
+    x = tokens(4)
+    out = attend(x, *weights())
+    for order in itertools.permutations(range(4)):
+        torch.testing.assert_close(attend(x[list(order)], *weights()), out[list(order)], rtol=0, atol=1e-12)
+    assert (out[[1, 0, 2, 3]] - out).abs().max() > 0.1  # equivariant, not invariant
+
+    twice = x[[0, 1, 2, 0, 1]]  # the cat saw the cat
+    out = attend(twice, *weights())
+    torch.testing.assert_close(out[:2], out[3:], rtol=0, atol=1e-12)
+    causal = attend(twice, *weights(), mask=torch.ones(5, 5, dtype=torch.bool).tril())
+    assert (causal[0] - causal[3]).abs().max() > 0.1  # a causal mask ends it
+    torch.testing.assert_close(pooled_model(x[[2, 0, 3, 1]]), pooled_model(x))
+
+
+def test_eq_sinusoidal_taylor():
+    x, (e_m, e_n), m, n = tokens(), tokens(2, seed=2), 1, 2
+    full = hessian(pooled_model)(x)
+    gradient = torch.func.grad(pooled_model)(x)
+
+    def rest(size):
+        moved = x.clone()
+        moved[m] += size * e_m
+        moved[n] += size * e_n
+        expansion = pooled_model(x) + size * (e_m @ gradient[m] + e_n @ gradient[n])
+        expansion += size**2 * (e_m @ full[m, :, m] @ e_m / 2 + e_n @ full[n, :, n] @ e_n / 2)
+        expansion += size**2 * e_m @ full[m, :, n] @ e_n
+        return (pooled_model(moved) - expansion).item()
+
+    assert abs(rest(0.01)) < 1e-4
+    for size in (0.04, 0.02, 0.01):
+        assert rest(size) / rest(size / 2) == pytest.approx(8, rel=0.15)  # third order
+
+
+def test_eq_sinusoidal_mixed():
+    x, (e_m, e_n), m, n = tokens(), tokens(2, seed=2), 1, 2
+    expected = e_m @ hessian(pooled_model)(x)[m, :, n] @ e_n
+
+    def moved(a, b):
+        y = x.clone()
+        y[m] += a * e_m
+        y[n] += b * e_n
+        return pooled_model(y)
+
+    errors = []
+    for size in (1e-2, 1e-3):
+        difference = moved(size, size) - moved(size, 0) - moved(0, size) + moved(0, 0)
+        errors.append(abs(difference / size**2 - expected).item())
+    assert errors[1] < 0.2 * abs(expected)
+    assert errors[1] < 0.2 * errors[0]  # the rest is of third order
+
+
+def test_eq_sinusoidal_score():
+    x, e = tokens(2), tokens(2, seed=3)
+    W_q, W_k, _ = weights()
+    H = W_q.T @ W_k
+    score = (W_q @ (x[0] + e[0])) @ (W_k @ (x[1] + e[1]))
+    terms = x[0] @ H @ x[1] + x[0] @ H @ e[1] + e[0] @ H @ x[1] + e[0] @ H @ e[1]
+    torch.testing.assert_close(score, terms)
+
+
+def test_eq_sinusoidal_wish():
+    assert is_toeplitz(gram(rl.sinusoidal_encoding(torch.arange(50), 16, dtype=F64)))
+    assert not is_toeplitz(gram(tokens(50, 16)))
+    # Chebyshev polynomials are orthogonal too, and do not grant the wish.
+    grid = torch.linspace(-1, 1, 50, dtype=F64).acos()
+    assert not is_toeplitz(gram(torch.stack([(k * grid).cos() for k in range(16)], dim=1)), tolerance=0.1)
+
+
+def test_thm_sinusoidal_plane():
+    m = torch.arange(12, dtype=F64)
+    turning = torch.stack(((0.3 + 1.1 * m).cos(), (0.3 + 1.1 * m).sin()), dim=1)
+    alternating = torch.stack(((0.3 + 1.1 * (m % 2)).cos(), (0.3 + 1.1 * (m % 2)).sin()), dim=1)
+    assert is_toeplitz(gram(turning))
+    assert is_toeplitz(gram(alternating))
+
+    # Every other choice of signs breaks the wish: try all walks of six steps of ±θ.
+    kept = []
+    for signs in itertools.product((1, -1), repeat=6):
+        angles = torch.tensor([0, *itertools.accumulate(signs)], dtype=F64) * 1.1
+        if is_toeplitz((angles[:, None] - angles).cos()):
+            kept.append(signs)
+    assert sorted(kept) == sorted([(1,) * 6, (-1,) * 6, (1, -1) * 3, (-1, 1) * 3])
+
+
+def test_eq_sinusoidal_complex():
+    theta, phi, r = sympy.symbols("theta phi r", positive=True)
+    m, n = sympy.symbols("m n", integer=True)
+
+    def e(k):
+        return r * sympy.exp(sympy.I * (phi + k * theta))
+
+    product = sympy.simplify(e(m) * sympy.conjugate(e(n)))
+    assert sympy.simplify(product - r**2 * sympy.exp(sympy.I * (m - n) * theta)) == 0
+    # The alternating solution grants the real wish only: the imaginary part changes its sign.
+    alternating = torch.polar(torch.ones(6, dtype=F64), 0.7 * (torch.arange(6) % 2).double())
+    products = alternating[:, None] * alternating.conj()
+    assert is_toeplitz(products.real)
+    assert not is_toeplitz(products.imag)
+    # Conversely, every walk of six unequal steps breaks the complex wish, in its first off-diagonal.
+    for signs in itertools.product((1, -1), repeat=6):
+        walk = torch.polar(torch.ones(7, dtype=F64), 1.1 * torch.tensor([0, *itertools.accumulate(signs)]).double())
+        products = walk[:, None] * walk.conj()
+        granted = is_toeplitz(products.real) and is_toeplitz(products.imag)
+        assert granted == (len(set(signs)) == 1)
+
+
+def orthogonal(dim, seed):
+    return torch.linalg.qr(tokens(dim, dim, seed)).Q
+
+
+def test_thm_sinusoidal_orbit():
+    # Every orbit of an orthogonal matrix grants the wish ...
+    for dim, seed in itertools.product((3, 4, 5, 7), (0, 1, 2)):
+        Q, encoding = orthogonal(dim, seed), tokens(1, dim, seed + 50)[0]
+        orbit = [encoding]
+        for _ in range(30):
+            orbit.append(Q @ orbit[-1])
+        G = gram(torch.stack(orbit))
+        assert is_toeplitz(G)
+        # ... its G has the form of the theorem: sizes A_t² and angles are those of Q ...
+        values, vectors = torch.linalg.eig(Q)
+        sizes = (vectors.conj().T @ encoding.to(vectors.dtype)).abs() ** 2
+        predicted = torch.stack([(sizes * (values.angle() * k).cos()).sum() for k in range(31)])
+        torch.testing.assert_close(G[:, 0], predicted, rtol=0, atol=1e-9)
+        # ... and any vectors with these inner products, whatever their basis, are the orbit of some orthogonal matrix.
+        spectrum, axes = torch.linalg.eigh(G)
+        other = axes[:, -dim:] * spectrum[-dim:].clamp(min=0).sqrt()  # (31, dim), same Gram matrix
+        step = torch.linalg.lstsq(other[:-1], other[1:]).solution.T
+        torch.testing.assert_close(other[:-1] @ step.T, other[1:], rtol=0, atol=1e-6)
+        torch.testing.assert_close(step @ step.T, torch.eye(dim, dtype=F64), rtol=0, atol=1e-5)
+
+
+def test_eq_sinusoidal_encoding():
+    dim = 10
+    table = rl.sinusoidal_encoding(torch.arange(200), dim, dtype=F64)
+    for m, t in itertools.product((0, 1, 7, 199), range(dim // 2)):
+        angle = mpmath.mpf(m) / mpmath.mpf(10_000) ** (mpmath.mpf(2 * t) / dim)
+        assert table[m, 2 * t].item() == pytest.approx(float(mpmath.sin(angle)), abs=1e-12)
+        assert table[m, 2 * t + 1].item() == pytest.approx(float(mpmath.cos(angle)), abs=1e-12)
+
+
+def test_eq_sinusoidal_kernel():
+    positions, frequencies = torch.arange(300), rl.rope_frequencies(32)
+    G = gram(rl.sinusoidal_encoding(positions, 32, dtype=F64))
+    distances = positions[:, None] - positions
+    cosines = (distances.double()[..., None] * frequencies).cos().sum(dim=-1)
+    torch.testing.assert_close(G, cosines)
+    torch.testing.assert_close(G, 16 * rl.sinusoidal_kernel(distances, frequencies))
+    assert rl.sinusoidal_kernel(torch.tensor(0), frequencies) == 1
+
+
+def test_eq_sinusoidal_shift():
+    frequencies = rl.rope_frequencies(8)
+    for m, k in itertools.product((0, 3, 100), (1, 5, -2)):
+        here, there = rl.sinusoidal_encoding(torch.tensor([m, m + k]), 8, dtype=F64)
+        for t, angle in enumerate((k * frequencies).tolist()):
+            block = torch.tensor([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]], dtype=F64)
+            pair = slice(2 * t, 2 * t + 2)
+            torch.testing.assert_close(block @ here[pair], there[pair])
+
+
+@pytest.mark.parametrize("base", [10, 10_000])
+def test_thm_sinusoidal_integral(base):
+    for distance in (0.5, 3, 40):
+        for function, closed in ((mpmath.cos, mpmath.ci), (mpmath.sin, mpmath.si)):
+            pieces = mpmath.linspace(0, 1, 21)
+            numeric = mpmath.quad(lambda u, f=function, D=distance: f(D * mpmath.mpf(base) ** -u), pieces)
+            exact = (closed(distance) - closed(mpmath.mpf(distance) / base)) / mpmath.log(base)
+            assert abs(numeric - exact) < 1e-10
+    # The sum tends to the integral as the channels grow.
+    errors = [
+        abs(rl.sinusoidal_kernel(torch.tensor(7), rl.rope_frequencies(d, float(base))).item() - integral(7, base))
+        for d in (64, 128, 256)
+    ]
+    assert errors[0] > 1.8 * errors[1] > 3.2 * errors[2]
+
+
+def test_eq_sinusoidal_log_law():
+    for base in (100, 10_000, 10**6):
+        for distance in (1, 2, 10, 56, base // 20, base // 2, base):
+            law = 1 - (math.log(distance) + GAMMA) / math.log(base)
+            bound = (2 / distance + distance**2 / (4 * base**2)) / math.log(base)
+            assert abs(integral(distance, base) - law) <= bound
+    assert abs(integral(100, 10_000) - 0.4368) < 1e-4
+    assert abs(1 - (math.log(math.sqrt(10_000) * math.exp(-GAMMA)) + GAMMA) / math.log(10_000) - 0.5) < 1e-12
+
+
+def test_thm_sinusoidal_bound():
+    for base in (2, 100, 10_000):
+        tightest = 0.0
+        for k in range(0, 90):
+            distance = 10 ** (k / 10)
+            ratio = abs(integral(distance, base)) * distance * mpmath.log(base) / (2 * base)
+            assert ratio <= 1
+            tightest = max(tightest, float(ratio))
+        assert tightest > 0.3  # not by an order of magnitude: the factor B is really there
+    assert integral(100, 10_000) > 100 * 0.22 / 100  # the bound without the factor B is false
+
+
+def test_thm_sinusoidal_mean_square():
+    distance = torch.arange(200_000)
+    for frequencies in (rl.rope_frequencies(4), rl.rope_frequencies(16), torch.tensor([0.5, 1.0, 3.0], dtype=F64)):
+        mean = rl.sinusoidal_kernel(distance, frequencies).square().mean().item()
+        assert mean == pytest.approx(1 / (2 * len(frequencies)), rel=0.01)
+    doubled = rl.sinusoidal_kernel(distance, torch.tensor([1.0, 1.0], dtype=F64)).square().mean().item()
+    assert doubled == pytest.approx(1 / 2, rel=0.01)  # equal frequencies: the condition is needed
+
+
+@pytest.mark.parametrize(("pairs", "parts"), [(1, 7), (2, 20), (3, 12), (4, 8)])
+def test_thm_sinusoidal_return(pairs, parts):
+    generator = torch.Generator().manual_seed(pairs)
+    for _ in range(20):
+        frequencies = 3 * torch.rand(pairs, dtype=F64, generator=generator)
+        kernel = rl.sinusoidal_kernel(torch.arange(1, parts**pairs + 1), frequencies)
+        assert kernel.max() >= math.cos(2 * math.pi / parts)
+    # Again and again: also beyond any distance already passed.
+    toy = rl.sinusoidal_kernel(torch.arange(50_000, 100_001), rl.rope_frequencies(4))
+    assert toy.max() > 0.9999
+
+
+@pytest.mark.parametrize("a", [2, 3, 8])
+def test_eq_sinusoidal_power_law(a):
+    # With w = Δ v^a the integral is Δ^(-1/a)/a times ∫_0^Δ cos(w) w^(1/a - 1) dw.
+    ratios = []
+    for periods in (50, 500):
+        distance = 2 * mpmath.pi * periods
+        head = mpmath.quad(lambda v, D=distance: mpmath.cos(D * v**a), mpmath.linspace(0, (4 / distance) ** (1 / a), 9))
+        zeros = [mpmath.pi * (k + 0.5) for k in range(2 * periods)]
+        inner = [4, *[z for z in zeros if z > 4], distance]
+        tail = sum(
+            mpmath.quad(lambda w: mpmath.cos(w) * w ** (mpmath.mpf(1) / a - 1), [lo, hi], maxdegree=3)
+            for lo, hi in itertools.pairwise(inner)
+        )
+        value = head + distance ** (-mpmath.mpf(1) / a) / a * tail
+        law = mpmath.gamma(1 + mpmath.mpf(1) / a) * mpmath.cos(mpmath.pi / (2 * a)) * distance ** (-mpmath.mpf(1) / a)
+        ratios.append(float(abs(value / law - 1)))
+    assert ratios[0] < 0.02
+    assert ratios[1] < 0.2 * ratios[0]
+
+
+def test_linear_frequencies_are_periodic():
+    frequencies = 1 - torch.arange(64, dtype=F64) / 64
+    assert rl.sinusoidal_kernel(torch.tensor(128 * math.pi, dtype=F64), frequencies).item() == pytest.approx(1)
+    assert rl.sinusoidal_kernel(torch.tensor(402), frequencies) > 0.99
+
+
+def test_eq_sinusoidal_diagonal():
+    m, n, w, hs, hc = sympy.symbols("m n omega h_s h_c", real=True)
+    left = hs * sympy.sin(m * w) * sympy.sin(n * w) + hc * sympy.cos(m * w) * sympy.cos(n * w)
+    right = (hc + hs) / 2 * sympy.cos((m - n) * w) + (hc - hs) / 2 * sympy.cos((m + n) * w)
+    assert sympy.simplify(sympy.expand_trig(left - right)) == 0
+
+
+@pytest.mark.parametrize("dim", [4, 6])
+def test_thm_sinusoidal_general_h(dim):
+    frequencies = rl.rope_frequencies(dim, base=20.0)
+    positions = torch.arange(2 * dim)
+    e = rl.sinusoidal_encoding(positions, dim, frequencies=frequencies, dtype=F64)
+    # The linear map from H to the changes along the diagonals of its Gram matrix has exactly the kernel claimed.
+    columns = []
+    for k in range(dim * dim):
+        H = torch.zeros(dim * dim, dtype=F64)
+        H[k] = 1
+        G = e @ H.reshape(dim, dim) @ e.T
+        columns.append((G[1:, 1:] - G[:-1, :-1]).flatten())
+    changes = torch.stack(columns, dim=1)
+    assert dim * dim - torch.linalg.matrix_rank(changes, rtol=1e-9) == dim  # two free numbers for each pair
+
+    a, b = tokens(2, dim // 2, seed=4)
+    H = torch.block_diag(*[torch.tensor([[x, y], [-y, x]], dtype=F64) for x, y in zip(a, b, strict=True)])
+    angles = (positions[:, None] - positions).double()[..., None] * frequencies
+    torch.testing.assert_close(e @ H @ e.T, (a * angles.cos() + b * angles.sin()).sum(dim=-1))
+
+
+def test_eq_sinusoidal_chord():
+    m = torch.arange(100, dtype=F64)
+    e, between = (rl.sinusoidal_encoding(p, 16, dtype=F64) for p in (m, m[:-1] + 0.5))
+    shrink = (rl.rope_frequencies(16) / 2).cos().repeat_interleave(2)
+    torch.testing.assert_close((e[:-1] + e[1:]) / 2, shrink * between)
+    assert shrink[0].item() == pytest.approx(0.878, abs=1e-3)
+
+
+# ---------------------------------------------------------------- what libraries do (book/libraries.yml)
+
+
+def in_halves(table):
+    return torch.cat((table[..., 0::2], table[..., 1::2]), dim=-1)
+
+
+def last_frequency_is_one_over_base(dim, base=10_000.0):
+    return base ** -(torch.arange(dim // 2, dtype=F64) / (dim // 2 - 1))
+
+
+def test_transformers_whisper_spreads_to_the_base():
+    from transformers.models.whisper.modeling_whisper import sinusoids
+
+    ours = rl.sinusoidal_encoding(torch.arange(200), 64, frequencies=last_frequency_is_one_over_base(64))
+    torch.testing.assert_close(sinusoids(200, 64), in_halves(ours), rtol=0, atol=2e-4)
+    paper = in_halves(rl.sinusoidal_encoding(torch.arange(200), 64))
+    assert (sinusoids(200, 64) - paper).abs().max() > 1
+
+
+def test_transformers_m2m100_spreads_to_the_base():
+    from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
+
+    theirs = M2M100SinusoidalPositionalEmbedding.get_embedding(200, 64)
+    ours = rl.sinusoidal_encoding(torch.arange(200), 64, frequencies=last_frequency_is_one_over_base(64))
+    torch.testing.assert_close(theirs, in_halves(ours), rtol=0, atol=2e-4)
+    positions = M2M100SinusoidalPositionalEmbedding.create_position_ids_from_inputs_embeds(torch.zeros(1, 3, 4), 0, 1)
+    assert positions.tolist() == [[2, 3, 4]]
+
+
+def test_transformers_marian_has_the_sines_first():
+    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+    theirs = MarianSinusoidalPositionalEmbedding(200, 64).create_weight()
+    torch.testing.assert_close(theirs, in_halves(rl.sinusoidal_encoding(torch.arange(200), 64)), rtol=0, atol=1e-6)
+
+
+def test_transformers_distilbert_follows_the_paper_but_learns_by_default():
+    from transformers import DistilBertConfig
+    from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
+
+    theirs = create_sinusoidal_embeddings(200, 64, torch.empty(200, 64))
+    torch.testing.assert_close(theirs, rl.sinusoidal_encoding(torch.arange(200), 64), rtol=0, atol=1e-6)
+    assert DistilBertConfig().sinusoidal_pos_embds is False
