@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from rope_lessons.exercises import Exercise
 
 
@@ -28,13 +25,6 @@ def _ntk_ratios(dim: int, factor: float) -> list[float]:
     return [1.0, share**-last, 1 / share, share ** -(last + 1)]
 
 
-def _ntk(dim: int, factor: float, base: float, variant: str) -> Tensor:
-    t = torch.arange(dim // 2, dtype=torch.float64)
-    radix, share = base ** (2 / dim), factor ** (2 / dim)
-    frequencies = (radix * share) ** -t
-    return frequencies / share if variant == "fixed" else frequencies
-
-
 def _aware_base(dim: int, factor: float, base: float) -> float:
     return base * factor ** (dim / (dim - 2))
 
@@ -50,6 +40,10 @@ def _decode(angles: Sequence[float], frequencies: Sequence[float]) -> float:
     for angle, frequency in zip(reversed(angles[:-1]), reversed(frequencies[:-1]), strict=True):
         position = _refine(position, angle, frequency)
     return position
+
+
+def _decode_jump(angles: Sequence[float], frequencies: Sequence[float]) -> float:
+    return _refine(angles[-1] / frequencies[-1], angles[0], frequencies[0])
 
 
 def _decode_floor(angles: Sequence[float], frequencies: Sequence[float]) -> float:
@@ -69,7 +63,7 @@ _OMEGAS = [1.0, 0.2, 0.04]
 
 def _clock(position: float) -> tuple[list[float], list[float]]:
     """The angles in -π … π of three hands with radix 5, a little off, as a noisy encoding would give them."""
-    noise = (0.05, -0.1, 0.1)
+    noise = (0.3, -0.4, 0.4)  # below π/6 as the theorem asks, and too much for jumping from the slowest to the fastest
     turned = [math.remainder(position * w + e, 2 * math.pi) for w, e in zip(_OMEGAS, noise, strict=True)]
     return turned, _OMEGAS
 
@@ -86,6 +80,9 @@ EXERCISES = {
             "you divide but never take the remainder: each digit must be below the base": (
                 lambda n, base, length: [n // base**t for t in range(length)]
             ),
+            "you take the remainder by base**(t + 1), and then forget to divide by base**t": (
+                lambda n, base, length: [n % base ** (t + 1) for t in range(length)]
+            ),
             "off by one: the first digit divides by base**0 = 1, not by base": (
                 lambda n, base, length: [n // base ** (t + 1) % base for t in range(length)]
             ),
@@ -93,14 +90,23 @@ EXERCISES = {
     ),
     "smallest_base": Exercise(
         reference=_smallest_base,
-        cases=[(2000, 3), (8000, 3), (1000, 3), (4097, 2), (256, 8)],
+        cases=[(2000, 3), (8000, 3), (1000, 3), (4097, 2), (256, 8), (3125, 5)],
         normalise=int,
         mistakes={
-            "your base writes one number too few: 0 counts, so the largest number is base**length - 1": (
+            "one too large where the numbers fit exactly: 0 counts, so the largest number is limit - 1": (
                 lambda limit, length: _smallest_base(limit + 1, length)
             ),
             "rounded down: with that base the largest numbers need one digit more": (
-                lambda limit, length: _smallest_base(limit, length) - (_smallest_base(limit, length) ** length != limit)
+                lambda limit, length: int(limit ** (1 / length))
+            ),
+            "rounded to the nearest: when the root is just above a whole number, that base is too small": (
+                lambda limit, length: round(limit ** (1 / length))
+            ),
+            "right but for rounding: 3125 ** (1 / 5) is a little more than 5 in floating point. Count up instead": (
+                lambda limit, length: math.ceil(limit ** (1 / length))
+            ),
+            "one too large where the root is a whole number: rounding down and adding 1 goes past it": (
+                lambda limit, length: int(limit ** (1 / length)) + 1
             ),
             "you divided by the number of digits: every digit multiplies the range, so take a root": (
                 lambda limit, length: -(-limit // length)
@@ -115,6 +121,12 @@ EXERCISES = {
         mistakes={
             "the last pair has number d/2 - 1, not d/2: your pairs count from 1": (
                 lambda dim, factor: [1.0, 1 / factor, factor ** (-2 / dim), factor ** (-2 / dim - 1)]
+            ),
+            "your old form ends at 1/factor: that is the aware form. The old one stops a little short": (
+                lambda dim, factor: [1.0, 1 / factor, factor ** (-2 / dim), 1 / factor]
+            ),
+            "your fixed form ends like the old one: all its pairs, the last one too, are slower by one share more": (
+                lambda dim, factor: [_ntk_ratios(dim, factor)[i] for i in (0, 1, 2, 1)]
             ),
             "these are the ratios of periods (at least 1); of frequencies they are the inverse": (
                 lambda dim, factor: [1 / ratio for ratio in _ntk_ratios(dim, factor)]
@@ -136,6 +148,9 @@ EXERCISES = {
             "this is the old form: its last pair slows by factor**(1 - 2/dim), a little less than factor": (
                 lambda dim, factor, base: base * factor
             ),
+            "this multiplies the base by what the radix is multiplied by; the base is the radix to the power dim/2": (
+                lambda dim, factor, base: base * factor ** (2 / (dim - 2))
+            ),
             "the exponent is the wrong way round: the last pair has exponent (dim - 2)/dim, so take that root": (
                 lambda dim, factor, base: base * factor ** ((dim - 2) / dim)
             ),
@@ -153,6 +168,7 @@ EXERCISES = {
             "rounded down: the rough position may lie a little below the right turn. Round to the nearest turn": (
                 _decode_floor
             ),
+            "the slowest hand is too rough to choose the turn of the fastest one: go from hand to hand": _decode_jump,
             "this is only as fine as the slowest hand: begin with it, then let every faster hand correct the result": (
                 lambda angles, frequencies: angles[-1] / frequencies[-1]
             ),
@@ -164,6 +180,12 @@ EXERCISES = {
         mistakes={
             "up to the training length nothing may change: the result must be at least 1": (
                 lambda length, train_length, factor: factor * length / train_length - (factor - 1)
+            ),
+            "this is one too small: just above L = N the result must be just above 1": (
+                lambda length, train_length, factor: max(1.0, factor * length / train_length - factor)
+            ),
+            "this is the setting itself: it must grow with the length": (
+                lambda length, train_length, factor: factor if length > train_length else 1.0
             ),
             "this is L/N times the factor: at L = N it gives the factor, but it must give 1": (
                 lambda length, train_length, factor: max(1.0, factor * length / train_length)
@@ -181,6 +203,15 @@ EXERCISES = {
                 lambda m, n, now, then: m - n
             ),
             "you gave both the old frequency: the query is turned now": (lambda m, n, now, then: (m - n) * then / now),
+            "you divided by the old frequency: the query reads the angle with its own, `now`": (
+                lambda m, n, now, then: (m * now - n * then) / then
+            ),
+            "the two frequencies are exchanged: the query was turned `now`, the key `then`": (
+                lambda m, n, now, then: m - n * now / then
+            ),
+            "the sign is turned round: a key that comes first has a positive distance": (
+                lambda m, n, now, then: (n * then - m * now) / now
+            ),
             "this is the angle between the two; divide by `now` to read it as a distance": (
                 lambda m, n, now, then: m * now - n * then
             ),

@@ -23,13 +23,13 @@ def radix_digits(base: int = 10, length: int = 3) -> tuple[MatplotlibFigure, str
     figure, axes = new_figure(length, 1, height=1.6 * length + 0.7)
     names = ("units", "tens", "hundreds") if base == 10 else [f"digit {t}" for t in range(length)]
     for t, axis in enumerate(axes):
-        n = torch.arange(4 * base ** (t + 1))
+        n = torch.arange(4 * base ** (t + 1) + 1)
         digit = (n // base**t) % base
-        axis.step(n, digit / base, where="post", color=BLUE, label="digit / β")
+        axis.step(n, digit / base, where="post", color=BLUE, label=f"digit / {base}")
         n = torch.linspace(0, 4 * base ** (t + 1), 2001, dtype=torch.float64)
         turned = (n * base**-t / (2 * math.pi)) % 1
         turned[1:][turned.diff() < 0] = math.nan  # no line where the hand passes the top
-        axis.plot(n, turned, color=ORANGE, label="turn of the hand")
+        axis.plot(n, turned, color=ORANGE, label="hand, share of its turn")
         axis.set_ylabel(names[t])
         axis.set_ylim(-0.05, 1.05)
         axis.set_yticks([0, 0.5, 1])
@@ -44,7 +44,7 @@ def radix_digits(base: int = 10, length: int = 3) -> tuple[MatplotlibFigure, str
 @styled
 def radix_noise(dims: Sequence[int] = (4, 8, 16, 64)) -> tuple[MatplotlibFigure, str]:
     """Share of positions that are decoded to the right turn, against the largest error of the angles."""
-    figure, axis = new_figure(height=3.6)
+    figure, axis = new_figure(height=4.0)
     generator = torch.Generator().manual_seed(0)
     positions = torch.randint(0, 280, (2000,), generator=generator)
     sizes = torch.logspace(-2.3, math.log10(2.5), 60, dtype=torch.float64)
@@ -58,7 +58,7 @@ def radix_noise(dims: Sequence[int] = (4, 8, 16, 64)) -> tuple[MatplotlibFigure,
     axis.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
     axis.set_xlabel("largest error of an angle, radians")
     axis.set_ylabel("decoded to the right turn")
-    axis.legend(loc="lower left")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     alt = """Share of positions decoded to the right turn against the largest error of the angles, one curve for each
         number of channels. Each curve stays at 1 up to its dotted line, the bound pi over one plus beta, and falls
         beyond it: near 0.03 radians for d = 4, 0.29 for d = 8, 0.75 for d = 16 and 1.35 for d = 64."""
@@ -90,7 +90,7 @@ def radix_ratios(dim: int = 16, factor: float = 8.0) -> tuple[MatplotlibFigure, 
     axis.set_yticks([0.125, 0.25, 0.5, 1], ["1/8", "1/4", "1/2", "1"])
     axis.minorticks_off()
     axis.set_xlabel("pair t, fast to slow")
-    axis.set_ylabel("new speed / old speed")
+    axis.set_ylabel("speed: new / old frequency")
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     old, fixed = float(ratios["NTK old"][-1]), float(ratios["NTK fixed"][0])
     alt = f"""Ratio of new to old frequency against the number of the pair, for d = {dim} and a factor of {factor:g}, on
@@ -206,6 +206,6 @@ def radix_hands(method: int = 0, factor: int = 8) -> Explorable:
     caption = """Blue: angles that training showed. Red ring: angles that the longer text adds. Line: the hand at the
         last token. Speed: new frequency divided by old. Methods: 0 plain RoPE, 1 PI, 2 NTK old, 3 NTK fixed, 4 NTK
         aware. Move the method from 0 to 1: the red is gone, and every hand is slow. Move it on to 2, 3 and 4: fast
-        hands are fast again, slow hands stay clear of red, and some red is left in the middle."""
+        hands are fast again, the slowest hands have next to no red, and some red is left in the middle."""
     knobs = (Knob("method", "method (0 to 4)", 0, 4, method), Knob("factor", "factor κ", 1, 16, factor))
     return Explorable("radix-hands", alt, caption, knobs, svg, RADIX_SCRIPT)

@@ -53,6 +53,7 @@ def test_thm_rotary_powers():
     q, k = random(2, D, seed=3)
     expanded = (a @ (2 * q - 3 * k) - 2 * (a @ q) + 3 * (a @ k)).norm()
     assert expanded < 1e-10
+
     # A map that keeps lengths but is not linear breaks inner products, so it cannot grant the wish.
     def folded(x):
         return x if x[0] >= 0 else -x
@@ -103,7 +104,9 @@ def test_eq_rotary_pair():
     x = random(2)
     expected = x[0] * torch.exp(1j * angle) + 1j * x[1] * torch.exp(1j * angle)
     assert torch.allclose(torch.view_as_complex(rotation(angle) @ x), expected)
-    assert torch.allclose(rl.apply_rotary(x.view(1, 2), torch.tensor([1]), angle, layout="half")[0], rotation(angle) @ x)
+    assert torch.allclose(
+        rl.apply_rotary(x.view(1, 2), torch.tensor([1]), angle, layout="half")[0], rotation(angle) @ x
+    )
 
 
 def test_thm_rotary_relative():
@@ -183,9 +186,10 @@ def test_eq_rotary_layouts():
 def test_eq_rotary_partial():
     q, k = random(2, 12)
     m, n = torch.tensor([9]), torch.tensor([4])
-    score = rl.apply_rotary(q.view(1, -1), m, FREQUENCIES, layout="interleaved")[0] @ rl.apply_rotary(
-        k.view(1, -1), n, FREQUENCIES, layout="interleaved"
-    )[0]
+    score = (
+        rl.apply_rotary(q.view(1, -1), m, FREQUENCIES, layout="interleaved")[0]
+        @ rl.apply_rotary(k.view(1, -1), n, FREQUENCIES, layout="interleaved")[0]
+    )
     assert math.isclose(score, turned(q[:D], 5) @ k[:D] + q[D:] @ k[D:], abs_tol=1e-12)
 
 
@@ -212,9 +216,11 @@ def test_library_layouts(model, function, layout):
     ours = rl.apply_rotary(x, torch.tensor([1]), FREQUENCIES, layout=layout)
     assert torch.allclose(library_turn(model, function, layout), ours, atol=1e-6)
     other = "half" if layout == "interleaved" else "interleaved"
-    assert not torch.allclose(library_turn(model, function, layout), rl.apply_rotary(
-        x, torch.tensor([1]), FREQUENCIES, layout=other
-    ), atol=1e-2)
+    assert not torch.allclose(
+        library_turn(model, function, layout),
+        rl.apply_rotary(x, torch.tensor([1]), FREQUENCIES, layout=other),
+        atol=1e-2,
+    )
 
 
 @pytest.mark.parametrize(

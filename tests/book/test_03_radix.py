@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.figures import radix as figures
+from rope_lessons.lab import byte_lm
 from rope_lessons.radix import NTK_VARIANTS
 
 CASES = [(128, 8.0), (64, 4.0), (16, 8.0), (4, 8.0), (128, 1.5)]
@@ -193,6 +195,10 @@ def test_reach_in_numbers():
     assert 2 * math.pi / rl.rope_frequencies(128)[45].item() == pytest.approx(4080, abs=0.5)
     assert round(8 ** (46 / 63), 2) == 4.56
     assert [round(1 + 63 * factor ** (9 / 31)) for factor in (8, 64)] == [116, 212]
+    needed = (31_999 / 4095) ** (63 / 46)
+    assert needed == pytest.approx(16.7, abs=0.05)
+    speed = rl.ntk_frequencies(128, needed, variant="aware") / rl.rope_frequencies(128)
+    assert 1 + 4095 / speed[46].item() == pytest.approx(32_000)
 
 
 def test_eq_radix_dynamic():
@@ -224,6 +230,88 @@ def test_eq_radix_stale():
     # Not relative: the same distance elsewhere gives another angle; with fixed frequencies it does not.
     elsewhere = (m + 100) * at(m + 100) - (n + 100) * at(n + 100)
     assert (angle - elsewhere).abs().max() > 0.1
+
+
+# --- what the chapter reads off the small model --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def accuracy():
+    """The chapter's measurement: accuracy in each eighth of the 512 bytes, seed 0, every fourth piece."""
+    model, windows = byte_lm.load(), byte_lm.evaluation_windows()[::4]
+
+    def measure(frequencies: torch.Tensor, length: int) -> torch.Tensor:
+        def attend(q, k, v, scheme):
+            return rl.attention(q, k, v, scheme, frequencies=frequencies)
+
+        hits, _ = byte_lm.evaluate(model, windows, length, attend=attend)
+        return 100 * hits.view(len(hits), 8, -1).mean(dim=(0, 2))
+
+    return measure
+
+
+def test_which_hands_may_be_touched(accuracy):
+    """Slowed or sped up, the fast hands cost about the same; the others may be slowed and must not be sped up."""
+
+    def changed(speed, begin, end):
+        frequencies = rl.rope_frequencies(64)
+        frequencies[begin:end] *= speed
+        return float(accuracy(frequencies, 64).mean())
+
+    plain = changed(1, 0, 32)
+    fast_slower, fast_faster = changed(1 / 8, 0, 9), changed(8, 0, 9)
+    slow_slower, slow_faster = changed(1 / 8, 9, 32), changed(8, 9, 32)
+    assert max(changed(1 / 2, 0, 9), changed(2, 0, 9)) < plain - 10  # twice as fast moves neighbours apart
+    assert rl.rope_frequencies(64)[0] * 2 < math.pi  # and no hand jumps half a turn in a step
+    assert max(fast_slower, fast_faster) < plain - 20
+    assert abs(fast_slower - fast_faster) < 5
+    assert changed(1 / 8, 0, 32) > fast_slower - 5  # the fast hands do nearly all of PI's damage
+    assert slow_slower > plain - 8
+    assert slow_faster < plain - 15
+    assert round(8 ** (-8 / 31), 2) == 0.58
+
+
+def test_open_hands_decide_the_reach(accuracy):
+    plain, ntk = rl.rope_frequencies(64), rl.ntk_frequencies(64, 64, variant="aware")
+    rows = {
+        (a, b): accuracy(torch.cat((first[:9], second[9:])), 512)
+        for a, first in (("plain", plain), ("ntk", ntk))
+        for b, second in (("plain", plain), ("ntk", ntk))
+    }
+    for fast in ("plain", "ntk"):
+        assert rows[fast, "plain"][2:4].max() < 40  # bytes 128 to 255
+        assert rows[fast, "ntk"][2:4].min() > 50
+    # Nothing new on any open hand, yet no better than NTK, and falling.
+    nothing_new = accuracy(torch.cat((plain[:9], plain[9:] / 8)), 512)
+    assert bool((511 * plain[9:] / 8 < 1.02 * 63 * plain[9:]).all())
+    assert nothing_new.mean() < rows["ntk", "ntk"].mean()
+    assert nothing_new[0] - nothing_new[-1] > 10
+
+
+def test_what_the_cache_costs():
+    """Raw keys against turned keys, in all five seeds: better over the whole text, worse from byte 320 on."""
+    stored = json.loads((byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8"))
+    raw, turned = (
+        torch.tensor([r["accuracy_by_eighth"] for r in stored["rows"] if r["method"] == name])
+        for name in ("cache-raw", "cache-turned")
+    )
+    gain = raw - turned
+    assert bool((gain.mean(dim=1) > 0).all())
+    assert bool((gain[:, 1] > 0.13).all())
+    assert int(gain.mean(dim=0).argmax()) == 1
+    assert bool((gain[:, 5:] < 0).all())
+
+
+def test_raw_keys_are_not_reading_at_once():
+    model, windows = byte_lm.load(), byte_lm.evaluation_windows()[::4, :256]
+    plans = byte_lm.plans(byte_lm.Config(), factor=8)
+    apart = {}
+    with torch.no_grad():
+        for name in ("dynamic-ntk", "ntk-aware"):
+            at_once, by_steps = (model(windows, plans[name], a)[:, -1] for a in (rl.attention, byte_lm.attend_raw))
+            apart[name] = float((at_once - by_steps).abs().max())
+    assert apart["dynamic-ntk"] > 0.5
+    assert apart["ntk-aware"] < 1e-3
 
 
 # --- the explorable and its text -----------------------------------------------------------------------------------

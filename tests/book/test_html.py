@@ -1,0 +1,94 @@
+"""What the HTML files say, without a browser: the numbers agree with the notebooks', nothing public is left out."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+from sphinx.util.inventory import InventoryFile
+
+import rope_lessons
+from tools import ledger
+from tools.markdown import Labels
+from tools.project import ROOT, chapters, pages_address
+
+pytestmark = pytest.mark.book
+
+
+def soup(html: Path, page: str) -> BeautifulSoup:
+    return BeautifulSoup((html / f"{page}.html").read_text("utf8"), "html.parser")
+
+
+@pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
+def test_numbers_agree_with_the_notebooks(path: Path, html: Path) -> None:
+    """Equation (2.3) of the page is equation (2.3) of the notebook, and so on for all that is numbered."""
+    page = soup(html, f"book/{path.stem}")
+    labels = {name: label for name, label in Labels.of_book().labels.items() if label.page == path.stem}
+    compared = 0
+    for name, label in labels.items():
+        element = page.find(id=label.anchor)
+        assert element is not None, f"the page has no anchor for {name}"
+        numbered = re.fullmatch(r"\(?(?:(\w+) )?(\d+\.\d+)\)?", label.text)
+        if numbered is None:
+            continue  # a section: it has a title, no number
+        text = " ".join(element.get_text(" ").split())
+        found = re.search(rf"{numbered[1] or ''} ?\(?{re.escape(numbered[2])}\b", text)
+        assert found, f"{name}: the notebook says {label.text}, the page {text[:80]!r}"
+        compared += 1
+    assert compared >= 5
+
+
+def test_api_pages_have_every_public_name(html: Path) -> None:
+    with (html / "objects.inv").open("rb") as file:
+        inventory = InventoryFile.load(file, "", lambda base, location: location)
+    documented = {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
+    things = {f"rope_lessons.{name}": getattr(rope_lessons, name) for name in rope_lessons.__all__}
+    public = {name for name, thing in things.items() if inspect.isclass(thing) or inspect.isfunction(thing)}
+    assert public - documented == set()
+
+
+def test_every_module_is_on_an_api_page() -> None:
+    """A new module has to be added by hand to a page below book/api; the checkers of exercises are not shown."""
+    package = ROOT / "rope_lessons"
+    modules = {".".join(path.relative_to(package).with_suffix("").parts) for path in package.rglob("*.py")}
+    modules = {name.removesuffix(".__init__") for name in modules if not re.search(r"(^|\.)_(?!_init__)", name)}
+    modules -= {"__init__", "lab"} | {name for name in modules if name.startswith("exercises.")}
+    pages = "\n".join(path.read_text("utf8") for path in (ROOT / "book" / "api").glob("*.md"))
+    shown = {name for match in re.finditer(r"\{api\} (.+)", pages) for name in match[1].split()}
+    assert shown == modules
+
+
+def test_claims_page_has_every_claim(html: Path) -> None:
+    text = soup(html, "book/claims").get_text()
+    rows = ledger.claims()
+    assert ledger.verdict_counts(rows) in text
+    table_rows = soup(html, "book/claims").select("table.rl-ledger tbody tr")
+    assert len(table_rows) == len(rows)
+
+
+def test_the_front_door_opens_the_book(html: Path) -> None:
+    assert "url=book/index.html" in (html / "index.html").read_text("utf8")
+
+
+def test_formulas_come_from_here(html: Path) -> None:
+    assert (html / "_static" / "mathjax" / "tex-chtml.js").exists()
+    size = sum(path.stat().st_size for path in (html / "_static" / "mathjax").rglob("*") if path.is_file())
+    assert size < 8e6, "only the part that the pages load is copied"
+
+
+def test_status_page_has_run_times(html: Path) -> None:
+    text = soup(html, "book/status").get_text(" ")
+    for path in chapters(ROOT):
+        assert re.search(rf"{path.stem[:2]} .*\d+\.\d s", " ".join(text.split())), path.stem
+    assert "torch" in text
+
+
+def test_edit_links_name_the_source(html: Path) -> None:
+    page = soup(html, "book/index")
+    edit = [link["href"] for link in page.select("a[href*='/edit/']")]
+    assert edit
+    assert all(link.endswith("book/index.md") for link in edit)
+    assert pages_address().startswith("https://")

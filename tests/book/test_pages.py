@@ -1,0 +1,245 @@
+"""Every page of the built book in headless Chromium, as readers have it: laptop and phone, light and dark."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
+
+from tools.project import ROOT, colab_address, notebook_pages, toc_files
+
+pytestmark = [pytest.mark.book, pytest.mark.browser]
+
+NAMES = [*toc_files(ROOT), "search", "genindex"]
+SCREENS = {"laptop": (1280, 900), "phone": (390, 844)}
+SETTINGS = [(screen, theme) for screen in SCREENS for theme in ("light", "dark")]
+
+# What only the rendered page knows: {problem: [examples]}.
+INSPECT = """() => {
+  const article = document.querySelector("article") || document.body, seen = (e) => e.checkVisibility();
+  const short = (e) => e.outerHTML.slice(0, 160);
+  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const box = (e, kinds) => { for (let p = e; p && p !== document.body; p = p.parentElement) {
+    if (kinds.includes(getComputedStyle(p).overflowX)) return p; } };
+  const scrolls = (e) => box(e, ["auto", "scroll"]), right = (e) => e.getBoundingClientRect().right;
+  const left = (e) => e.getBoundingClientRect().left;
+  const text = (() => { const copy = article.cloneNode(true);
+    copy.querySelectorAll("script, style, pre, code, mjx-container, svg, annotation").forEach((e) => e.remove());
+    return copy.textContent; })();
+  const wide = document.documentElement.clientWidth;
+  return {
+    "not typeset": all(".math", article).filter((e) => !e.querySelector("mjx-container")).map(short),
+    "raw formula": (text.match(/.{0,30}(\\$\\$|\\\\begin\\{|\\\\\\(|\\\\frac).{0,30}/g) || []),
+    "raw directive": (text.match(/.{0,20}(:::|\\{(eq|ref|doc|cite|term|prf:ref|code-cell)\\}).{0,30}/g) || []),
+    "formula with an error": all("mjx-merror, [data-mjx-error]").map(short),
+    "image not loaded": all("img").filter((e) => !e.complete || e.naturalWidth === 0).map(short),
+    "image without alt text": all("img").filter((e) => !(e.getAttribute("alt") || "").trim()).map(short),
+    "alt text is a path": all("img").filter((e) => /[0-9a-f]{20}|\\.(png|svg)$/.test(e.alt)).map(short),
+    "picture without a name": all("svg", article).filter((e) => seen(e) && !e.getAttribute("aria-hidden")
+      && !e.closest("mjx-container, button, a, summary, [role=img][aria-label]")
+      && !e.getAttribute("aria-label")).map(short),
+    "page wider than the screen": document.documentElement.scrollWidth > wide
+      ? all("body *").filter((e) => seen(e) && right(e) > wide + 1 && !scrolls(e)).map(short) : [],
+    "sticks out": all("p, li, table, pre, figure, img, svg, mjx-container, dt, h1, h2, h3, input", article)
+      .filter((e) => seen(e) && !e.closest("mjx-assistive-mml") && right(e) > wide + 1 && !scrolls(e)).map(short),
+    "formula that only a mouse can scroll": all("mjx-container", article).filter((e) =>
+      e.querySelector("mjx-math").getBoundingClientRect().width > Math.max(e.clientWidth, right(e) - left(e)) + 1
+      && e.tabIndex < 0).map(short),
+    "clipped formula": all("mjx-container", article).filter((e) => {
+      const around = box(e, ["auto", "scroll", "hidden"]);
+      return seen(e) && around && getComputedStyle(around).overflowX === "hidden" && right(e) > right(around) + 1;
+    }).map(short),
+  };
+}"""
+
+
+KEYBOARD = """() => {
+  const all = [...document.querySelectorAll("a[href], button, input, summary, select, textarea")]
+    .filter((e) => e.checkVisibility({visibilityProperty: true}) && !e.disabled && e.type !== "hidden");
+  all.forEach((e, i) => { e.dataset.wanted = i; });
+  window.visited = new Set();
+  document.addEventListener("focusin", (event) => {
+    if (event.target.dataset.wanted) window.visited.add(event.target.dataset.wanted); });
+  document.activeElement.blur();
+  return all.length;
+}"""
+MISSED = """() => [...document.querySelectorAll("[data-wanted]")]
+  .filter((e) => !window.visited.has(e.dataset.wanted)).map((e) => e.outerHTML.slice(0, 200))"""
+
+
+@pytest.fixture(scope="module")
+def tabs(browser: Browser) -> Iterator[dict[tuple[str, str], Page]]:
+    """One tab for each screen and theme, used for every page of the book."""
+    opened = {}
+    for screen, theme in SETTINGS:
+        width, height = SCREENS[screen]
+        view = {"width": width, "height": height}
+        context = browser.new_context(viewport=view, color_scheme=theme, reduced_motion="reduce")
+        opened[screen, theme] = context.new_page()
+    yield opened
+    for tab in opened.values():
+        tab.context.close()
+
+
+@pytest.fixture
+def tab(tabs: dict[tuple[str, str], Page]) -> Page:
+    return tabs["laptop", "light"]
+
+
+def open_page(tab: Page, address: str) -> None:
+    """Load a page, open what is folded, and wait for its formulas."""
+    tab.goto(address, wait_until="load")
+    tab.evaluate("() => document.querySelectorAll('article details').forEach((e) => { e.open = true; })")
+    tab.evaluate(
+        """async () => { if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+             await Promise.all(document.getAnimations().map((one) => one.finished.catch(() => 0))); }"""
+    )
+
+
+def loading_problems(tab: Page, server: str, name: str) -> list[str]:
+    """Open a page: messages in the console, errors of scripts, requests that fail or go elsewhere."""
+    found: list[str] = []
+
+    def request(one: Request) -> None:
+        if not one.url.startswith((f"{server}/", "data:")):
+            found.append(f"request to {one.url}")
+
+    def response(one: Response) -> None:
+        if one.status >= 400:
+            found.append(f"{one.status}: {one.url}")
+
+    def message(one: ConsoleMessage) -> None:
+        if one.type in ("error", "warning"):
+            found.append(f"console: {one.text}")
+
+    def error(one: Exception) -> None:
+        found.append(f"script error: {one}")
+
+    listeners = {"request": request, "response": response, "console": message, "pageerror": error}
+    for event, listener in listeners.items():
+        tab.on(event, listener)
+    open_page(tab, f"{server}/{name}.html")
+    for event, listener in listeners.items():
+        tab.remove_listener(event, listener)
+    return found
+
+
+def accessibility_problems(tab: Page, theme: str) -> list[str]:
+    """Serious findings of axe; in the dark theme only colours can be different."""
+    # Axe looks at every glyph. Those of a formula are hidden from screen readers, which get its MathML: leave them out.
+    tab.evaluate("() => document.querySelectorAll('mjx-container > *').forEach((e) => e.remove())")
+    options = {"resultTypes": ["violations"], **({"runOnly": ["color-contrast"]} if theme == "dark" else {})}
+    findings = Axe().run(tab, options=options).response["violations"]
+    serious = [finding for finding in findings if finding["impact"] in ("serious", "critical")]
+    return [
+        f"{finding['id']}: {node['html'][:200]}: {node['failureSummary'][:300]}"
+        for finding in serious
+        for node in finding["nodes"][:3]
+    ]
+
+
+def keyboard_problems(tab: Page) -> list[str]:
+    """Visible links, buttons, inputs and folds that pressing Tab never reaches."""
+    wanted = tab.evaluate(KEYBOARD)
+    visited, idle = 0, 0
+    while visited < wanted and idle < 3:  # boxes that scroll are stops too: go on while there is progress
+        for _ in range(20):
+            tab.keyboard.press("Tab")
+        before, visited = visited, tab.evaluate("window.visited.size")
+        idle = 0 if visited > before else idle + 1
+    return [f"out of the keyboard's reach: {element}" for element in tab.evaluate(MISSED)[:5]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("screen", "theme"), SETTINGS)
+def test_page(name: str, screen: str, theme: str, tabs: dict[tuple[str, str], Page], server: str) -> None:
+    """One page as one reader has it. What does not depend on the screen is looked at on the laptop only."""
+    tab = tabs[screen, theme]
+    problems = loading_problems(tab, server, name)
+    assert tab.evaluate("document.documentElement.dataset.theme") == theme
+    problems += [f"{what}: {examples[:3]}" for what, examples in tab.evaluate(INSPECT).items() if examples]
+    if (screen, theme) == ("laptop", "light"):
+        problems += keyboard_problems(tab)
+    if screen == "laptop":
+        problems += accessibility_problems(tab, theme)
+    assert not problems, "\n".join(problems)
+
+
+def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
+    """The checks above find what they are for, on a page that has everything wrong."""
+    bad = html / "bad_page.html"
+    bad.write_text(
+        "<html lang=en><title>x</title><article><p>raw $$x$$ and {eq}`a`</p><img src=none.png><img src=data: alt=''>"
+        "<span class=math>x</span><mjx-merror>x</mjx-merror><p style='width:3000px'>wide</p>"
+        "<svg width=9 height=9></svg><a href=# tabindex=-1>x</a><script>console.error('e'); throw Error('t')</script>"
+        "<script src=http://elsewhere.invalid/x.js></script><button></button></article></html>",
+        "utf8",
+    )
+    try:
+        loading = "\n".join(loading_problems(tab, server, "bad_page"))
+        for expected in ("request to http://elsewhere.invalid", "404", "console: e", "script error: t"):
+            assert expected in loading
+        seen = {what for what, examples in tab.evaluate(INSPECT).items() if examples}
+        assert seen >= {
+            "not typeset", "raw formula", "raw directive", "formula with an error", "image not loaded",
+            "image without alt text", "picture without a name", "page wider than the screen", "sticks out",
+        }  # fmt: skip
+        assert len(keyboard_problems(tab)) == 1
+        assert "button-name" in "\n".join(accessibility_problems(tab, "light"))
+    finally:
+        bad.unlink()
+
+
+def test_search_finds_a_term(tab: Page, server: str) -> None:
+    open_page(tab, f"{server}/book/quickstart.html")
+    tab.keyboard.press("Control+k")
+    tab.keyboard.type("interpolation")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("ul.search li a[href*='quickstart']", timeout=10_000)
+    assert "q=interpolation" in tab.url
+
+
+@pytest.mark.parametrize("path", notebook_pages(ROOT), ids=lambda path: path.stem)
+def test_explorables_move(path: Path, tab: Page, server: str) -> None:
+    """Every slider, moved by keyboard alone, changes its picture, and back again restores it."""
+    open_page(tab, f"{server}/book/{path.stem}.html")
+    count = tab.locator(".rl-explorable").count()
+    if re.fullmatch(r"\d\d_.*", path.stem):
+        assert count >= 1, "a chapter has at least one explorable"
+    for i in range(count):
+        figure = tab.locator(".rl-explorable").nth(i)
+        for slider in figure.locator("input[type=range]").all():
+            low, high, value = (float(slider.get_attribute(key)) for key in ("min", "max", "value"))
+            there, back = ("ArrowRight", "ArrowLeft") if value < high else ("ArrowLeft", "ArrowRight")
+            assert low < high
+            before = figure.locator("svg").inner_html()
+            slider.focus()
+            tab.keyboard.press(there)
+            assert float(slider.input_value()) != value
+            assert figure.locator("svg").inner_html() != before, f"{slider.get_attribute('name')} moves nothing"
+            tab.keyboard.press(back)
+            assert float(slider.input_value()) == value
+            assert figure.locator("svg").inner_html() == before, "the script does not draw the first frame of Python"
+
+
+@pytest.mark.parametrize("path", notebook_pages(ROOT), ids=lambda path: path.stem)
+def test_links_to_notebooks(path: Path, tab: Page, server: str) -> None:
+    """The Colab link names a notebook that exists; the download is that notebook, not raw directives."""
+    open_page(tab, f"{server}/book/{path.stem}.html")
+    links = tab.eval_on_selector_all("a[href*='colab.research.google.com']", "all => all.map((e) => e.href)")
+    assert links == [colab_address(path.stem)]
+    notebook = ROOT / "book" / "notebooks" / f"{path.stem}.ipynb"
+    assert notebook.exists()
+    served = tab.request.get(f"{server}/_sources/book/{path.stem}.ipynb")
+    assert json.loads(served.text()) == json.loads(notebook.read_text("utf8"))
+
+
+def test_no_other_page_links_to_colab(html: Path) -> None:
+    for name in toc_files(ROOT):
+        if ROOT / f"{name}.md" not in notebook_pages(ROOT):
+            assert "colab.research.google.com" not in (html / f"{name}.html").read_text("utf8"), name

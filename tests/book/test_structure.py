@@ -1,0 +1,140 @@
+"""The form of every chapter (CONTRIBUTING.md), and that nothing numbered goes untested."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.markdown import THEOREMS, Directive, walk
+from tools.project import ROOT, chapters, front_matter
+
+FIXED_TITLES = (
+    "From scratch", "Where it breaks", "What the source got wrong", "Exercises", "Who ships this today", "Takeaway",
+    "References",
+)  # fmt: skip
+KINDS = {"math": "eq", "prf:theorem": "thm", "prf:lemma": "lem", "prf:corollary": "cor", "prf:definition": "def"}
+
+each_chapter = pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
+
+
+def directives(path: Path) -> list[Directive]:
+    return [block for block in walk(path.read_text("utf8"), 1, path) if isinstance(block, Directive)]
+
+
+@each_chapter
+def test_sections_in_order(path: Path) -> None:
+    titles = re.findall(r"^## (.+)$", re.sub(r"```.*?```", "", path.read_text("utf8"), flags=re.DOTALL), re.MULTILINE)
+    there = [title for title in titles if title in FIXED_TITLES]
+    assert there == list(FIXED_TITLES)
+    assert titles.index("From scratch") > 0, "the derivation stands before it"
+
+
+@each_chapter
+def test_opening(path: Path) -> None:
+    """Title with its number, a question, what one can do afterwards, prerequisites, run time, a prediction."""
+    text = path.read_text("utf8").split("---\n", 2)[2]
+    opening = text.split("\n## ", 1)[0]
+    assert re.match(rf"\s*# {path.stem[:2]} \S", opening)
+    assert "?" in opening.split("```", 1)[0], "a question that a practitioner asks"
+    assert len(re.findall(r"^[-*] ", opening, re.MULTILINE)) >= 3, "a list of what the reader can do afterwards"
+    assert "{doc}`" in opening, "links to the prerequisites"
+    assert "{run-time}" in opening
+    assert "{admonition} Predict first" in opening
+    known = [chapter.stem for chapter in chapters(ROOT)]
+    assert set(front_matter(path)["prerequisites"]) <= set(known[: known.index(path.stem)])
+
+
+@each_chapter
+def test_first_cell_is_imports(path: Path) -> None:
+    """Code in a solution and in an exercise counts on the names of the first cell."""
+    first = next(block for block in directives(path) if block.name == "code-cell")
+    allowed = (ast.Import, ast.ImportFrom, ast.Assign, ast.Expr)
+    body = ast.parse(first.body).body
+    assert all(isinstance(statement, allowed) for statement in body)
+    assert "import rope_lessons as rl" in first.body
+
+
+@each_chapter
+def test_required_directives(path: Path) -> None:
+    names = [block.name for block in directives(path)]
+    for name in ("claims", "libraries", "bibliography", "run-time"):
+        assert names.count(name) == 1, name
+    claims = next(block for block in directives(path) if block.name == "claims")
+    assert claims.argument == path.stem[:2]
+    assert sum(name in THEOREMS for name in names) >= 1
+    assert "prf:proof" in names
+
+
+@each_chapter
+def test_exercises(path: Path) -> None:
+    """At least five in three levels, each with minutes, a hint, a checker and a folded solution."""
+    found = directives(path)
+    exercises = [block for block in found if block.name == "exercise"]
+    solutions = {block.argument: block for block in found if block.name == "solution"}
+    assert len(exercises) >= 5
+    levels = set()
+    for exercise in exercises:
+        label = exercise.options["label"]
+        level = re.match(r"(★{1,3}) · (\d+) minutes", exercise.body)
+        assert level, f"{label}: begins with ★ · 5 minutes"
+        levels.add(level[1])
+        assert "{dropdown} Hint" in exercise.body, label
+        assert solutions[label].options["class"] == "dropdown", label
+    assert levels == {"★", "★★", "★★★"}
+    assert set(solutions) == {exercise.options["label"] for exercise in exercises}
+
+
+# --- labels ---------------------------------------------------------------------------------------------------
+
+
+def labelled() -> set[str]:
+    labels = set()
+    for path in chapters(ROOT):
+        chapter = path.stem[3:]
+        for block in directives(path):
+            kind = KINDS.get(block.name)
+            label = block.options.get("label")
+            if kind and block.name != "math":
+                assert label, f"{path}:{block.line}: a {block.name} without a label"
+            if kind and label:
+                assert label.startswith(f"{kind}-{chapter}-"), f"{path}:{block.line}: {label}"
+                labels.add(label)
+        for label in re.findall(r"^\$\$ \((.+)\)$", path.read_text("utf8"), re.MULTILINE):
+            labels.add(label)
+    return labels
+
+
+def functions_of_tests() -> set[str]:
+    """Every test function below tests/book, by its syntax tree: a comment or a string does not count."""
+    names = set()
+    for path in (ROOT / "tests" / "book").glob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf8"))):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                names.add(node.name)
+    return names
+
+
+def test_every_label_has_its_test() -> None:
+    missing = {label for label in labelled() if f"test_{label.replace('-', '_')}" not in functions_of_tests()}
+    assert not missing, f"no test for {sorted(missing)}"
+
+
+def test_every_such_test_has_its_label() -> None:
+    names = tuple(f"test_{label.replace('-', '_')}" for label in labelled())
+    orphans = {
+        name
+        for name in functions_of_tests()
+        if re.match(r"test_(eq|thm|lem|cor|def)_", name)
+        and not any(name == n or name.startswith(n + "_") for n in names)
+    }
+    assert not orphans, f"tests of labels that no chapter has: {sorted(orphans)}"
+
+
+def test_labels_are_found(tmp_path: Path) -> None:
+    """The search above sees nested directives and both spellings of options."""
+    page = tmp_path / "01_x.md"
+    page.write_text("````{prf:theorem} A\n:label: thm-x-a\n```{math}\n---\nlabel: eq-x-b\n---\ny\n```\n````\n", "utf8")
+    assert [block.options["label"] for block in directives(page)] == ["thm-x-a", "eq-x-b"]

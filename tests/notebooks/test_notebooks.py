@@ -1,0 +1,223 @@
+"""The generated notebooks: up to date, plain Markdown, numbered as the pages are, able to stand alone."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import nbformat
+import pytest
+import tomllib
+
+from tools import execution, notebooks, project
+from tools.markdown import Converter, Label, Labels, SourceError
+from tools.project import ROOT, notebook_pages
+
+each_page = pytest.mark.parametrize("path", notebook_pages(ROOT), ids=lambda path: path.stem)
+
+
+def stored(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(notebooks.folder() / f"{path.stem}.ipynb", as_version=4)
+
+
+@each_page
+def test_regenerating_changes_nothing(path: Path) -> None:
+    """Sources and text outputs are equal; pictures are there, with their size and alt text."""
+    assert notebooks.check(path, ROOT, Labels.of_book()) == []
+
+
+@each_page
+def test_generated_twice_is_the_same_bytes(path: Path) -> None:
+    assert notebooks.as_text(notebooks.generate(path)) == notebooks.as_text(notebooks.generate(path))
+
+
+def test_drift_is_seen() -> None:
+    """Each kind of change is a finding: source, output, alt text, a missing cell."""
+    path = notebook_pages(ROOT)[0]
+    changes = {
+        "source": lambda nb: nb.cells[0].update(source="# Another title"),
+        "outputs": lambda nb: first_output(nb).update(data={"text/plain": "0"}),
+        "alt": lambda nb: first_output(nb).update(metadata={"image/png": {"alt": "another"}}),
+        "cells": lambda nb: nb.cells.pop(),
+    }
+    for name, change in changes.items():
+        changed = stored(path)
+        change(changed)
+        assert notebooks.drift(stored(path), changed), name
+
+
+def first_output(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    compared = (cell for cell in notebook.cells if notebooks.NOT_COMPARED not in cell.metadata.get("tags", []))
+    outputs = (output for cell in compared for output in cell.get("outputs", []))
+    return next(output for output in outputs if output.output_type == "execute_result")
+
+
+def test_no_notebook_is_left_over() -> None:
+    assert {path.stem for path in notebooks.folder().glob("*.ipynb")} == {path.stem for path in notebook_pages(ROOT)}
+
+
+@each_page
+def test_plain_markdown(path: Path) -> None:
+    """No directive and no role is left, and no formula uses what only Sphinx knows."""
+    for number, cell in enumerate(stored(path).cells):
+        if cell.cell_type == "markdown":
+            text = re.sub(r"^```\w*\n.*?^```", "", cell.source, flags=re.DOTALL | re.MULTILINE)
+            assert ":::" not in text, f"cell {number}"
+            assert "```{" not in text, f"cell {number}"
+            assert not re.search(r"\{[\w:]+\}`", text), f"cell {number}"
+            assert ":label:" not in text, f"cell {number}"
+
+
+@each_page
+def test_top_of_the_notebook(path: Path) -> None:
+    """A title with the Colab badge, then the install cell of three lines."""
+    title, install = stored(path).cells[:2]
+    assert title.source.startswith("# ")
+    assert f"]({project.colab_address(path.stem)})" in title.source
+    assert install.cell_type == "code"
+    assert len(install.source.splitlines()) == 3
+    assert f"git+{project.address()}" in install.source
+
+
+@each_page
+def test_imports_are_what_the_install_cell_brings(path: Path) -> None:
+    """On Colab there are the package, what it needs, and the extra [book]: nothing else may be imported."""
+    project_table = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
+    needed = [*project_table["dependencies"], *project_table["optional-dependencies"]["book"]]
+    brought = {re.match(r"[\w-]+", requirement)[0] for requirement in needed} | {"rope_lessons"}
+    for cell in stored(path).cells:
+        if cell.cell_type == "code" and "%pip" not in cell.source:
+            for node in ast.walk(ast.parse(cell.source)):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                names += [node.module] if isinstance(node, ast.ImportFrom) else []
+                for name in names:
+                    top = name.split(".")[0]
+                    assert top in brought or top in sys.stdlib_module_names, f"{name} is not installed on Colab"
+
+
+@each_page
+def test_pictures_have_alt_text(path: Path) -> None:
+    for cell in stored(path).cells:
+        for output in cell.get("outputs", []):
+            if "image/png" in output.get("data", {}):
+                alt = output.metadata["image/png"]["alt"]
+                assert len(alt.split()) >= 5, f"no description: {alt!r}"
+                assert not re.search(r"[0-9a-f]{16}|\.png", alt), f"a path is no description: {alt!r}"
+
+
+@each_page
+def test_run_time(path: Path) -> None:
+    """A chapter runs in a minute at most (it was executed a moment ago: the time is in the cache)."""
+    execution.execute(path)
+    seconds = execution.seconds(path)
+    assert seconds is not None
+    assert seconds <= 60
+
+
+# --- the converter --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("a\n\n```{mermaid}\nx\n```\n", r"page\.md:3: .*\{mermaid\}"),
+        ("a\nb {kbd}`x`\n", r"page\.md:2: .*\{kbd\}"),
+        ("see {eq}`eq-none`\n", r"page\.md:1: no label 'eq-none'"),
+        ("```{note}\nsee {ref}`none`\n```\n", r"page\.md:2: no label 'none'"),
+        ("```{note}\nx\n", r"page\.md:1: .*never closed"),
+        (":::{note}\nx\n:::\n", r"page\.md:1: .*colons"),
+        ("[x](other.md)", r"page\.md:1: a link inside the book"),
+    ],
+)
+def test_unknown_syntax_names_file_and_line(source: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=message):
+        Converter(tmp_path / "page.md", Labels()).convert(source, 1)
+
+
+def test_conversion_of_a_small_page(tmp_path: Path) -> None:
+    labels = Labels({"eq-a": Label("(2.3)", "page", "equation-eq-a"), "thm-b": Label("Theorem 1.1", "01_b", "thm-b")})
+    source = """\
+````{prf:theorem} Pairs
+:label: thm-b
+By {eq}`eq-a`:
+
+```{math}
+:label: eq-a
+x \\\\ y
+```
+````
+
+```{admonition} Predict first
+:class: tip
+$$
+a
+$$
+```
+
+{ref}`this <thm-b>` and `{eq}` and {term}`radix`.
+"""
+    expected = """\
+**Theorem 1.1** (Pairs). By (2.3):
+
+$$
+\\begin{split}x \\\\ y\\end{split}
+\\tag{2.3}
+$$
+
+> **Predict first**
+>
+> $$a$$
+
+[this](https://OWNER.github.io/NAME/book/01_b.html#thm-b) and `{eq}` and radix."""
+    owner, name = project.address().split("/")[-2:]
+    expected = expected.replace("OWNER", owner).replace("NAME", name)
+    assert Converter(tmp_path / "page.md", labels).convert(source, 1) == expected
+
+
+# --- alone ----------------------------------------------------------------------------------------------------
+
+RUN = """
+import sys, nbformat, nbclient, rope_lessons
+assert rope_lessons.__file__.startswith(sys.prefix), rope_lessons.__file__
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+print(sum(cell.cell_type == "code" for cell in notebook.cells), "cells")
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment: the built wheel, and third-party packages, but not this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    shutil.copytree(ROOT / "rope_lessons", source / "rope_lessons", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
+    subprocess.run(build, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+    python = folder / "venv" / "bin" / "python"
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", str(wheel)], check=True)
+    # A path file, read last: the packages of this environment without its own path files (the editable install).
+    site = next((folder / "venv").glob("lib/python*/site-packages"))
+    (site / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf8")
+    return python
+
+
+@each_page
+def test_notebook_runs_alone(path: Path, wheel_only: Path, tmp_path: Path) -> None:
+    """Copied into an empty folder, with only the wheel installed, a notebook runs to its end."""
+    shutil.copy(notebooks.folder() / f"{path.stem}.ipynb", tmp_path)
+    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    command = [str(wheel_only), "-c", RUN, f"{path.stem}.ipynb"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{path.stem}.ipynb"], "it left files behind"

@@ -1,0 +1,26 @@
+"""Build the HTML, as the raw command in the README does, and say where it is: ``python -m tools.build``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.project import ROOT
+
+COMMAND = ["jupyter-book", "build", ".", "-n", "-W", "--keep-going"]
+
+
+def build(root: Path = ROOT, quiet: bool = False) -> None:
+    program = [str(Path(sys.executable).with_name(COMMAND[0])), *COMMAND[1:], *(["-q"] if quiet else [])]
+    result = subprocess.run(program, cwd=root)
+    if result.returncode != 0:
+        # Sphinx warns about a page only when it reads it: without this the next build would find nothing wrong.
+        shutil.rmtree(root / "_build" / ".doctrees", ignore_errors=True)
+        sys.exit(f"The build failed with code {result.returncode}; the warnings above say where.")
+    print(f"\nThe book: {root / '_build' / 'html' / 'index.html'}")
+
+
+if __name__ == "__main__":
+    build()

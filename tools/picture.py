@@ -1,0 +1,18 @@
+"""Export the README's picture from the book: ``python -m tools.picture``."""
+
+from __future__ import annotations
+
+import rope_lessons as rl
+import rope_lessons.figures
+from tools.project import ROOT
+
+PATH = ROOT / "book" / "_static" / "readme.png"
+
+
+def picture() -> rl.figures.Figure:
+    return rl.figures.encoding_circles()
+
+
+if __name__ == "__main__":
+    picture().save(str(PATH))
+    print(f"wrote {PATH.relative_to(ROOT)}: {picture().alt}")

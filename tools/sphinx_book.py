@@ -1,0 +1,398 @@
+"""The book's Sphinx extension: what Jupyter Book 1.x does not do by itself.
+
+Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{chapter-graph}``, ``{status}``,
+``{api} module``, ``{only-notebook}``. Besides: the path of the execution cache, alt text from output metadata,
+links to the generated notebooks, formulas without the network.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+import platform
+import shutil
+from importlib import import_module
+from importlib.metadata import distribution, version
+from pathlib import Path
+from typing import Any, ClassVar
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from myst_nb.core.render import MimeData, NbElementRenderer
+from myst_nb.sphinx_ import NbMetadataCollector
+from sphinx.application import Sphinx
+from sphinx.config import Config
+from sphinx.transforms import SphinxTransform
+from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
+from tools import execution, ledger, project
+
+LOGGER = logging.getLogger(__name__)
+
+
+# --- execution ------------------------------------------------------------------------------------------------
+
+
+def set_cache_path(app: Sphinx, config: Config) -> None:
+    """A changed path is a changed setting: Sphinx then reads every page again, and no old output survives."""
+    config["nb_execution_cache_path"] = str(execution.prepare(Path(app.srcdir)))
+
+
+# --- alt text -------------------------------------------------------------------------------------------------
+
+_render_image = NbElementRenderer.render_image
+
+
+def render_image(self: NbElementRenderer, data: MimeData) -> list[nodes.Element]:
+    """Take the alt text that the figure itself carries (``{"image/png": {"alt": …}}`` in the output's metadata)."""
+    images = _render_image(self, data)
+    alt = data.output_metadata.get(data.mime_type, {}).get("alt")
+    for image in images:
+        if alt:
+            image["alt"] = alt
+        elif not image.get("alt"):
+            self.logger.warning("an image among the outputs has no alt text", subtype="image", line=data.line)
+    return images
+
+
+# --- numbers --------------------------------------------------------------------------------------------------
+
+
+class StripChapterNumber(SphinxTransform):
+    """``# 02 Rotary`` in the source; on the page the number comes from the table of contents, as in "Theorem 2.1"."""
+
+    default_priority = 10
+
+    def apply(self, **kwargs: Any) -> None:
+        if not project.CHAPTER_NAME.fullmatch(self.env.docname.rsplit("/")[-1]):
+            return
+        title = next(iter(self.document.findall(nodes.title)), None)
+        first = title.children[0] if title is not None and title.children else None
+        if title is not None and isinstance(first, nodes.Text) and first[:3].rstrip().isdigit():
+            title.replace(first, nodes.Text(first[3:]))
+
+
+# --- directives -----------------------------------------------------------------------------------------------
+
+
+class BookDirective(SphinxDirective):
+    def root(self) -> Path:
+        return Path(self.env.srcdir)
+
+    def chapter(self) -> str:
+        """The number of the chapter that the directive stands in."""
+        return self.env.docname.rsplit("/")[-1][:2]
+
+    def parse(self, text: str) -> list[nodes.Node]:
+        container = nodes.container()
+        self.state.nested_parse(StringList(text.splitlines(), self.env.docname), 0, container)
+        return container.children
+
+    def depends_on(self, name: str) -> None:
+        self.env.note_dependency(str(self.root() / "book" / name))
+
+
+class Claims(BookDirective):
+    """The rows of one chapter, folded; without an argument every row, by document."""
+
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        self.depends_on("claims.yml")
+        rows = ledger.claims(self.root(), self.arguments[0] if self.arguments else None)
+        if not rows:
+            raise self.error(f"book/claims.yml has no claim for chapter {self.arguments[0]}")
+        if self.arguments:
+            folded = f"````{{dropdown}} All {len(rows)} of them\n{self.table(rows)}\n````"
+            return self.parse(f"{ledger.verdict_counts(rows)}\n\n{folded}")
+        # A heading cannot stand inside a directive: each document is a section node of its own.
+        documents = sorted({row["document"] for row in rows})
+        sections = [self.section(name, [row for row in rows if row["document"] == name]) for name in documents]
+        return [*self.parse(ledger.verdict_counts(rows)), *sections]
+
+    def table(self, rows: list[dict[str, Any]]) -> str:
+        return ledger.as_list_table(ledger.claims_table(rows), "rl-ledger rl-claims")
+
+    def section(self, document: str, rows: list[dict[str, Any]]) -> nodes.section:
+        section = nodes.section(ids=[f"document-{document}"], names=[f"document {document}"])
+        section += nodes.title("", f"Document {document}")
+        section += self.parse(f"{ledger.DOCUMENTS[document]} {ledger.verdict_counts(rows)}\n\n{self.table(rows)}")
+        return section
+
+
+class Libraries(BookDirective):
+    def run(self) -> list[nodes.Node]:
+        self.depends_on("libraries.yml")
+        chapter = self.chapter() if self.chapter().isdigit() else None
+        rows = ledger.libraries_table(self.root(), chapter)
+        if len(rows) == 1:
+            raise self.error(f"book/libraries.yml has no row for chapter {chapter}")
+        table = ledger.as_list_table(rows, "rl-ledger rl-libraries")
+        return self.parse(f"As of {ledger.libraries_date(self.root())}:\n\n{table}")
+
+
+class OnlyNotebook(SphinxDirective):
+    has_content = True
+
+    def run(self) -> list[nodes.Node]:
+        return []
+
+
+class Api(BookDirective):
+    """The public names of some modules; what ``rl`` exports stands under that name (``rope_lessons.apply_rotary``)."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        blocks = [block for name in self.arguments[0].split() for block in self.module(f"rope_lessons.{name}")]
+        return self.parse("```{eval-rst}\n" + "\n".join(blocks) + "\n```")
+
+    def module(self, name: str) -> list[str]:
+        package, module = import_module("rope_lessons"), import_module(name)
+        self.env.note_dependency(str(module.__file__))
+        blocks = [f".. automodule:: {name}\n   :no-index:\n"]
+        for public, thing in vars(module).items():
+            if public.startswith("_") or getattr(thing, "__module__", None) != name:
+                continue
+            blocks.append(_auto("rope_lessons" if public in package.__all__ else name, public, thing))
+        return blocks
+
+
+def _auto(module: str, name: str, thing: Any) -> str:
+    kind = "autoclass" if isinstance(thing, type) else "autofunction"
+    members = "   :members:\n" if isinstance(thing, type) else ""
+    return f".. {kind}:: {module}.{name}\n{members}"
+
+
+# --- a graph of the chapters ----------------------------------------------------------------------------------
+
+
+class ChapterGraph(BookDirective):
+    """Which chapter needs which, from ``prerequisites`` in the front matter of each chapter."""
+
+    box_width, box_height, gap_x, gap_y = 200, 70, 24, 44
+
+    def run(self) -> list[nodes.Node]:
+        chapters = project.chapters(self.root())
+        for path in chapters:
+            self.env.note_dependency(str(path))
+        needs = {path.stem: list(project.front_matter(path).get("prerequisites", [])) for path in chapters}
+        titles = {path.stem: project.title(path) for path in chapters}
+        lines = [
+            f"* {_doc(name)}"
+            + (f": after {', '.join(map(_doc, needs[name]))}" if needs[name] else ": no other chapter")
+            for name in needs
+        ]
+        return [nodes.raw("", self.draw(needs, titles), format="html"), *self.parse("\n".join(lines))]
+
+    def draw(self, needs: dict[str, list[str]], titles: dict[str, str]) -> str:
+        depth: dict[str, int] = {}
+        for name, before in needs.items():  # the table of contents lists a chapter after what it needs
+            unknown = [other for other in before if other not in depth]
+            if unknown:
+                raise self.error(f"{name} needs {unknown[0]}, which is not an earlier chapter")
+            depth[name] = 1 + max((depth[other] for other in before), default=-1)
+        layers = [[name for name in needs if depth[name] == level] for level in range(max(depth.values()) + 1)]
+        widest = max(len(layer) for layer in layers)
+        step_x, step_y = self.box_width + self.gap_x, self.box_height + self.gap_y
+        width, height = widest * step_x, len(layers) * step_y - self.gap_y + 8
+        x = {
+            name: (i + (widest - len(layer)) / 2) * step_x + self.gap_x / 2
+            for layer in layers
+            for i, name in enumerate(layer)
+        }
+        y = {name: depth[name] * step_y + 4 for name in needs}
+        arrows = [self.arrow(x[a], y[a], x[b], y[b]) for b in needs for a in _direct(b, needs)]
+        boxes = [self.box(x[name], y[name], titles[name]) for name in needs]
+        text = "; ".join(f"{titles[n]} needs {' and '.join(titles[a] for a in needs[n]) or 'nothing'}" for n in needs)
+        marker = (
+            '<defs><marker id="rl-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
+            'orient="auto"><path d="M0 0L8 4L0 8z" fill="currentColor"/></marker></defs>'
+        )
+        return (
+            f'<svg class="rl-graph" role="img" aria-label="{html.escape(text, quote=True)}" '
+            f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width:g}px">'
+            f"{marker}{''.join(arrows)}{''.join(boxes)}</svg>"
+        )
+
+    def arrow(self, x0: float, y0: float, x1: float, y1: float) -> str:
+        middle = self.box_width / 2
+        return (
+            f'<path d="M{x0 + middle:g} {y0 + self.box_height:g}L{x1 + middle:g} {y1 - 2:g}" stroke="currentColor" '
+            f'fill="none" stroke-width="1.5" marker-end="url(#rl-tip)"/>'
+        )
+
+    def box(self, x: float, y: float, title: str) -> str:
+        number, words = title.split(" ", 1)
+        lines = _wrap(f"{number} {words}", 23)
+        if len(lines) > 3:
+            raise self.error(f"the title {title!r} does not fit its box")
+        offset = self.box_height / 2 + 5 - 9 * (len(lines) - 1)
+        text = "".join(
+            f'<tspan x="{x + self.box_width / 2:g}" y="{y + offset + 18 * i:g}">{html.escape(line)}</tspan>'
+            for i, line in enumerate(lines)
+        )
+        return (
+            f'<rect x="{x:g}" y="{y:g}" width="{self.box_width}" height="{self.box_height}" rx="8"/>'
+            f'<text text-anchor="middle">{text}</text>'
+        )
+
+
+def _direct(name: str, needs: dict[str, list[str]]) -> list[str]:
+    """What a chapter needs, without what follows from the rest."""
+
+    def before(other: str) -> set[str]:
+        return set(needs[other]).union(*(before(one) for one in needs[other]))
+
+    implied = set().union(*(before(other) for other in needs[name]))
+    return [other for other in needs[name] if other not in implied]
+
+
+def _doc(name: str) -> str:
+    return f"{{doc}}`/book/{name}`"
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+# --- run times and versions: known when every page has been read ----------------------------------------------
+
+
+class RunTimeNode(nodes.General, nodes.Element):
+    pass
+
+
+class StatusNode(nodes.General, nodes.Element):
+    pass
+
+
+class RunTime(SphinxDirective):
+    def run(self) -> list[nodes.Node]:
+        return [RunTimeNode()]
+
+
+class Status(SphinxDirective):
+    def run(self) -> list[nodes.Node]:
+        return [StatusNode()]
+
+
+def machine() -> str:
+    return f"{os.cpu_count()} CPU cores ({platform.machine()})"
+
+
+class FillMeasured(SphinxPostTransform):
+    default_priority = 8
+    packages: ClassVar = ("torch", "numpy", "matplotlib", "sympy", "jupyter-book", "Sphinx", "myst-nb")
+
+    def run(self, **kwargs: Any) -> None:
+        for node in list(self.document.findall(RunTimeNode)):
+            node.replace_self(nodes.paragraph("", self.sentence(self.seconds(self.env.docname))))
+        for node in list(self.document.findall(StatusNode)):
+            node.replace_self([self.times(), self.versions()])
+
+    def seconds(self, docname: str) -> float | None:
+        data = NbMetadataCollector.get_exec_data(self.env, docname)
+        return data["runtime"] if data else None
+
+    def sentence(self, seconds: float | None) -> str:
+        if seconds is None:
+            return "Run time: this page has no code."
+        return f"Run time: {seconds:.0f} s on {machine()}, when this page was built."
+
+    def times(self) -> nodes.table:
+        rows = [["Chapter", "Run time"]]
+        for path in project.chapters(Path(self.env.srcdir)):
+            seconds = self.seconds(f"book/{path.stem}")
+            rows.append([project.title(path), "no code" if seconds is None else f"{seconds:.1f} s"])
+        return _table(rows)
+
+    def versions(self) -> nodes.table:
+        rows = [["What", "Version"], ["Python", platform.python_version()], ["Machine", machine()]]
+        rows += [[name, version(name)] for name in self.packages]
+        return _table(rows)
+
+
+def _table(rows: list[list[str]]) -> nodes.table:
+    group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in rows[0]), cols=len(rows[0]))
+    lines = [nodes.row("", *(nodes.entry("", nodes.paragraph("", cell)) for cell in row)) for row in rows]
+    group += nodes.thead("", lines[0])
+    group += nodes.tbody("", *lines[1:])
+    return nodes.table("", group, classes=["colwidths-auto"])
+
+
+def update_status(app: Sphinx, env: Any) -> list[str]:
+    """The status page shows what the other pages measured: it is written at every build."""
+    return [name for name in env.found_docs if name.endswith("/status")]
+
+
+# --- links to the generated notebooks, formulas without the network --------------------------------------------
+
+
+def link_notebook(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """Colab and the download button get the generated notebook, not the Markdown source."""
+    name = pagename.rsplit("/")[-1]
+    notebook = Path(app.srcdir) / "book" / "notebooks" / f"{name}.ipynb"
+    if not context.get("ipynb_source"):
+        return
+    for group in context.get("header_buttons", []):
+        for button in group.get("buttons", []):
+            if button.get("text") == "Colab":
+                button["url"] = project.colab_address(name, Path(app.srcdir))
+    if notebook.exists():
+        shutil.copyfile(notebook, Path(app.outdir) / "_sources" / context["ipynb_source"])
+
+
+def repair_roles(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """docutils calls a bibliography a list, but its entries are no list items: screen readers stumble."""
+    if "body" in context:
+        context["body"] = context["body"].replace('<div role="list" class="citation-list">', "<div>")
+
+
+MATHJAX = ("tex-chtml.js", "input/tex", "output/chtml", "a11y", "sre")
+
+
+def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
+    """Only what the pages load: the program, its fonts and the part for screen readers."""
+    if error is not None or app.builder.format != "html":
+        return
+    source = Path(str(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax")))
+    target = Path(app.outdir) / "_static" / "mathjax"
+    for name in MATHJAX:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            shutil.copytree(source / name, target / name, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source / name, target / name)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    app.config.mathjax_path = "mathjax/tex-chtml.js"
+    NbElementRenderer.render_image = render_image
+    app.connect("config-inited", set_cache_path)
+    app.connect("env-updated", update_status)
+    app.connect("html-page-context", link_notebook, priority=900)
+    app.connect("html-page-context", repair_roles)
+    app.connect("build-finished", copy_mathjax)
+    app.add_transform(StripChapterNumber)
+    app.add_post_transform(FillMeasured)
+    directives: dict[str, type[SphinxDirective]] = {
+        "claims": Claims,
+        "libraries": Libraries,
+        "only-notebook": OnlyNotebook,
+        "api": Api,
+        "chapter-graph": ChapterGraph,
+        "run-time": RunTime,
+        "status": Status,
+    }
+    for name, directive in directives.items():
+        app.add_directive(name, directive)
+    return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}
