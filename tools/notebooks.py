@@ -83,12 +83,24 @@ def _code(cell: NotebookNode, converter: Converter, line: int) -> list[NotebookN
     metadata: dict[str, Any] = {"tags": tags} if tags else {}
     if "hide-input" in tags:
         metadata["jupyter"] = {"source_hidden": True}
-    result = [new_code_cell(cell.source, metadata=metadata, outputs=[_clean(output) for output in cell.outputs])]
+    result = [new_code_cell(cell.source, metadata=metadata, outputs=_merged(cell.outputs))]
     figure = cell.metadata.get("mystnb", {}).get("figure", {})
     if figure.get("caption"):
         number = converter.labels.labels[figure["name"]].text if figure.get("name") else "Figure"
         result.append(_markdown(f"*{number}.* {converter.inline(figure['caption'].strip(), line)}"))
     return result
+
+
+def _merged(outputs: list[NotebookNode]) -> list[NotebookNode]:
+    """One stream where the kernel happened to send several pieces."""
+    merged: list[NotebookNode] = []
+    for output in map(_clean, outputs):
+        last = merged[-1] if merged else None
+        if last is not None and output.output_type == "stream" and last.get("name") == output.name:
+            last.text += output.text
+        else:
+            merged.append(output)
+    return merged
 
 
 def _clean(output: NotebookNode) -> NotebookNode:

@@ -52,6 +52,14 @@ def test_drift_is_seen() -> None:
         assert notebooks.drift(stored(path), changed), name
 
 
+@each_page
+def test_one_stream_per_cell(path: Path) -> None:
+    """A kernel may send one text in several pieces, and in others the next time."""
+    for cell in stored(path).cells:
+        streams = [output.name for output in cell.get("outputs", []) if output.output_type == "stream"]
+        assert len(streams) == len(set(streams))
+
+
 def first_output(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     compared = (cell for cell in notebook.cells if notebooks.NOT_COMPARED not in cell.metadata.get("tags", []))
     outputs = (output for cell in compared for output in cell.get("outputs", []))
