@@ -13,8 +13,9 @@ from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_kernel
 EULER_GAMMA = 0.5772156649015329
 
 
-def _encoding(positions, dim, exponent=2.0, cosine_first=False, halves=False):
-    angles = positions.double().unsqueeze(-1) * 10_000.0 ** (-exponent * torch.arange(dim // 2).double() / dim)
+def _encoding(positions, dim, u=None, cosine_first=False, halves=False, dtype=torch.float64):
+    u = torch.arange(0, dim, 2) / dim if u is None else u
+    angles = positions.to(dtype).unsqueeze(-1) * 10_000.0 ** -u.to(dtype)
     parts = (angles.cos(), angles.sin()) if cosine_first else (angles.sin(), angles.cos())
     return torch.cat(parts, dim=-1) if halves else torch.stack(parts, dim=-1).flatten(-2)
 
@@ -26,6 +27,11 @@ def _shift(k, frequencies, sign=1):
     return torch.block_diag(*blocks)
 
 
+def _shift_of_halves(k, frequencies):
+    c, s = torch.diag((k * frequencies).cos()), torch.diag((k * frequencies).sin())
+    return torch.cat((torch.cat((c, s), dim=1), torch.cat((-s, c), dim=1)))
+
+
 def _split(block):
     (p, q), (r, s) = torch.as_tensor(block).tolist()
     return (p + s) / 2, (q - r) / 2, (s - p) / 2, (q + r) / 2
@@ -35,16 +41,26 @@ def _swap(order, signs=(1, 1, 1, 1)):
     return lambda block: tuple(sign * _split(block)[k] for k, sign in zip(order, signs, strict=True))
 
 
-def _first_return(frequencies, tolerance, limit, start=1, size=False):
+def _first_return(frequencies, tolerance, limit, start=1, none=-1, kernel=sinusoidal_kernel, past=False):
     distance = torch.arange(start, limit + 1)
-    kernel = sinusoidal_kernel(distance, frequencies)
-    hits = distance[(kernel.abs() if size else kernel) > 1 - tolerance]
-    return int(hits[0]) if len(hits) else -1
+    similarity = kernel(distance, frequencies)
+    hits = distance[similarity > (tolerance if past else 1 - tolerance)]
+    return int(hits[0]) if len(hits) else none
+
+
+def _return_with(**changes):
+    return lambda frequencies, tolerance, limit: _first_return(frequencies, tolerance, limit, **changes)
 
 
 def _power_frequencies(dim, exponent):
     u = torch.arange(0, dim, 2, dtype=torch.float64) / dim
     return (1 - u) ** exponent
+
+
+def _channels(G, check_sign=True):
+    places = torch.arange(len(G))
+    sizes = torch.linalg.eigvalsh(torch.tensor(G, dtype=torch.float64)[(places[:, None] - places).abs()])
+    return -1 if check_sign and sizes.min() < -1e-9 else int((sizes > 1e-9).sum())
 
 
 def _as_tensor(answer) -> Tensor:
@@ -53,24 +69,32 @@ def _as_tensor(answer) -> Tensor:
 
 EXERCISES = {
     "inner_product": Exercise(
-        reference=math.cos(2) + math.cos(0.02),
+        reference=math.cos(60) + math.cos(0.6),
         tolerance=1e-3,
         mistakes={
-            "this is the kernel K, already divided by d/2 = 2": (math.cos(2) + math.cos(0.02)) / 2,
-            "you used m + n = 8; the two cosines take the difference m − n": math.cos(8) + math.cos(0.08),
-            "this is the fast pair alone; the slow pair adds cos(0.02)": math.cos(2),
+            "this is the kernel K, already divided by d/2 = 2": (math.cos(60) + math.cos(0.6)) / 2,
+            "you used m + n = 66; the two cosines take the difference m − n": math.cos(66) + math.cos(0.66),
+            "this is the fast pair alone; the slow pair adds cos(0.6)": math.cos(60),
+            "the slow pair has the frequency B^(−2/4) = 1/100, not 1/10000": math.cos(60) + math.cos(0.006),
+            "the angles are in radians, not in degrees": math.cos(math.radians(60)) + math.cos(math.radians(0.6)),
         },
     ),
     "encoding": Exercise(
         reference=_encoding,
-        cases=((torch.arange(5), 4), (torch.tensor([[0, 7], [100, 4095]]), 8)),
+        cases=((torch.arange(5), 4), (torch.tensor([[0, 7], [100, 4095]]), 8), (torch.tensor([100_003]), 8)),
         normalise=_as_tensor,
         mistakes={
             "sine and cosine are swapped: the even channel 2t is the sine": lambda p, d: _encoding(
                 p, d, cosine_first=True
             ),
             "the exponent is 2t/d, not t/d: the last pair should have a frequency near 1/10000": lambda p, d: _encoding(
-                p, d, exponent=1.0
+                p, d, u=torch.arange(d // 2) / d
+            ),
+            "your last pair has the frequency 1/10000: the exponent is 2t/d, not t/(d/2 − 1)": lambda p, d: _encoding(
+                p, d, u=torch.arange(d // 2).double() / (d // 2 - 1)
+            ),
+            "right up to rounding: position 100 003 shows that the angles are in float32; use double": lambda p, d: (
+                _encoding(p, d, dtype=torch.float32)
             ),
             "all sines come first here; the book's order is sine, cosine, sine, cosine, …": lambda p, d: _encoding(
                 p, d, halves=True
@@ -79,13 +103,24 @@ EXERCISES = {
     ),
     "shift_matrix": Exercise(
         reference=_shift,
-        cases=((1, rope_frequencies(4)), (5, rope_frequencies(6)), (-3, rope_frequencies(4))),
+        cases=(
+            (1, rope_frequencies(4)),
+            (5, rope_frequencies(6)),
+            (-3, rope_frequencies(4)),
+            (2, torch.tensor([0.7, 0.3, 0.2], dtype=torch.float64)),
+        ),
         normalise=_as_tensor,
         mistakes={
             "this goes k positions back: transpose it (sin(a + b) = sin a cos b + cos a sin b)": lambda k, w: _shift(
                 k, w, sign=-1
             ),
             "this moves one position whatever k is: the angle is k times the frequency": lambda k, w: _shift(1, w),
+            "this is for all sines first; the book's order is sine, cosine, sine, cosine, …": lambda k, w: (
+                _shift_of_halves(k, w)
+            ),
+            "right for the base 10 000 only: use the frequencies that are given": lambda k, w: _shift(
+                k, rope_frequencies(2 * len(w))
+            ),
         },
     ),
     "half_distance": Exercise(
@@ -94,6 +129,9 @@ EXERCISES = {
         tolerance=1e-3,
         mistakes={
             "nearly: you left out Euler's γ": lambda base: math.sqrt(base),
+            "nearly: γ stands with ln Δ on one side, so it makes Δ smaller": lambda base: (
+                math.sqrt(base) * math.exp(EULER_GAMMA)
+            ),
             "this is where the law reaches 0, not one half": lambda base: base * math.exp(-EULER_GAMMA),
             "half of the base is not where the law is one half: it is linear in ln Δ, not in Δ": lambda base: base / 2,
         },
@@ -113,6 +151,9 @@ EXERCISES = {
                 (0, 1, 2, 3), (1, 1, -1, 1)
             ),
             "m − n and m + n are swapped: the difference comes first": _swap((2, 3, 0, 1)),
+            "twice too large: every product of two sines or cosines carries 1/2 of each term": _swap(
+                (0, 1, 2, 3), (2, 2, 2, 2)
+            ),
         },
     ),
     "first_return": Exercise(
@@ -122,14 +163,21 @@ EXERCISES = {
             (rope_frequencies(4), 0.002, 1000),
             (rope_frequencies(6, 100.0), 0.05, 20_000),
             (rope_frequencies(2), 1.5, 10),
+            (rope_frequencies(4), 0.002, 621),  # the first return is at 622: none, and just one
+            (rope_frequencies(4), 0.002, 622),
         ),
         mistakes={
-            "you found distance 0, which every kernel starts from: begin at 1": lambda w, e, limit: _first_return(
-                w, e, limit, start=0
+            "you found distance 0, which every kernel starts from: begin at 1": _return_with(start=0),
+            "K near −1 is as far from 1 as it gets: don't take the absolute value": _return_with(
+                kernel=lambda distance, w: sinusoidal_kernel(distance, w).abs()
             ),
-            "K near −1 is as far from 1 as it gets: don't take the absolute value": lambda w, e, limit: _first_return(
-                w, e, limit, size=True
+            "compare K with 1 − tolerance, not with tolerance": _return_with(past=True),
+            "divide the sum of the cosines by d/2, so that K(0) = 1": _return_with(
+                kernel=lambda distance, w: sinusoidal_kernel(distance, w) * len(w)
             ),
+            "if there is no such distance up to the limit, return −1, not 0": _return_with(none=0),
+            "limit itself counts: torch.arange(1, limit + 1)": lambda w, e, limit: _first_return(w, e, limit - 1),
+            "you look past the limit": lambda w, e, limit: _first_return(w, e, 100_000),
         },
     ),
     "power_frequencies": Exercise(
@@ -142,6 +190,27 @@ EXERCISES = {
             ),
             "right power, but the slowest pair comes first: pair 0 should have frequency 1": lambda dim, alpha: (
                 _power_frequencies(dim, 1 / alpha).flip(0)
+            ),
+        },
+    ),
+    "channels": Exercise(
+        reference=_channels,
+        cases=(
+            ([math.cos(0.7 * k) for k in range(8)],),
+            ([2.0 + (-1) ** k for k in range(8)],),
+            ([math.cos(k) + math.cos(0.1 * k) + 0.5 for k in range(8)],),
+            ([1.0, 0.9, 0.0],),
+            ([1 - k / 6 for k in range(6)],),
+        ),
+        mistakes={
+            "inner products of 1, 0.9, 0 at the distances 0, 1, 2 are impossible: return −1 there": lambda G: _channels(
+                G, check_sign=False
+            ),
+            "one for each eigenvalue: those that are zero need no channel": lambda G: (
+                len(G) if _channels(G) > 0 else -1
+            ),
+            "this is the number of pairs; count channels": lambda G: (
+                (_channels(G) + 1) // 2 if _channels(G) > 0 else -1
             ),
         },
     ),

@@ -28,6 +28,7 @@ from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding, sinus
 
 __all__ = [
     "encoding_circles",
+    "encoding_table",
     "encodings_compared",
     "gram_matrices",
     "gram_matrix",
@@ -51,16 +52,39 @@ def encoding_circles(dim: int = 8, base: float = 10_000.0, count: int = 5) -> tu
             x, y = math.cos(m * frequency), math.sin(m * frequency)
             ax.plot([0, x], [0, y], color=CYCLE[m], linewidth=1.5)
             ax.plot(x, y, "o", color=CYCLE[m], markersize=8)
-            if t == 0:  # slower pairs have their dots on top of each other
+            if frequency > 0.9:  # slower pairs have their dots too close to each other
                 ax.text(1.32 * x, 1.32 * y, str(m), ha="center", va="center", fontsize=12)
         ax.set(aspect="equal", xlim=(-1.55, 1.55), ylim=(-1.55, 1.55), xticks=[], yticks=[])
-        ax.set_title(f"pair {t}\nω = {frequency:g}", fontsize=12)
+        ax.set_title(f"pair {t}\nω = {frequency:.3g}", fontsize=12)
         ax.grid(False)
         ax.spines[:].set_visible(False)
     return figure, (
         f"{dim // 2} circles, one per pair of channels, each with the positions 0 to {count - 1} as dots. In pair 0 "
         "the dots are one radian apart and go more than half the way round. In every next pair they are "
-        f"{base ** (2 / dim):g} times closer together; in the last one they lie on top of each other."
+        f"{base ** (2 / dim):.3g} times closer together; in the last one they lie on top of each other."
+    )
+
+
+@styled
+def encoding_table(dim: int = 128, count: int = 100) -> tuple[MatplotlibFigure, str]:
+    """Heat map of the table of encodings: one row per position, one column per channel."""
+    figure, ax = new_figure(height=3.4)
+    picture = ax.imshow(
+        sinusoidal_encoding(torch.arange(count), dim),
+        cmap=DIVERGING,
+        vmin=-1,
+        vmax=1,
+        aspect="auto",
+        interpolation="none",
+    )
+    ax.set(xticks=[0, dim // 4, dim // 2, 3 * dim // 4, dim - 1], yticks=[0, count - 1])
+    ax.set(xlabel="channel (even: sine, odd: cosine)", ylabel="position m")
+    ax.grid(False)
+    figure.colorbar(picture, ax=ax, ticks=[-1, 0, 1])
+    return figure, (
+        f"Heat map of the encodings of the positions 0 to {count - 1}, one row each, {dim} channels wide. "
+        "The channels on the left swing many times from top to bottom. Further right they swing ever more slowly, and "
+        "in the right half they hardly change: thin vertical stripes, the sines near 0 and the cosines near 1."
     )
 
 
@@ -76,7 +100,7 @@ def gram_matrix(frequencies: Tensor, count: int = 100) -> tuple[MatplotlibFigure
     return figure, (
         f"Heat map of the inner products of the encodings of the positions 0 to {count - 1}. Every diagonal has one "
         f"colour. The main diagonal is brightest, with the value {len(frequencies)}; away from it the colour fades, "
-        "quickly at first and then slowly, with faint ripples."
+        "quickly at first and then slowly, with ripples beside the main diagonal."
     )
 
 
@@ -146,28 +170,29 @@ def kernel_decay(
 def kernel_choices(choices: Mapping[str, Tensor], last: float = 3000) -> tuple[MatplotlibFigure, str]:
     """The kernels of several choices of frequencies, one panel each."""
     figure, axes = new_figure(len(choices), 1, height=1.35 * len(choices) + 0.5, sharex=True)
-    distance = torch.logspace(0, math.log10(last), 900, dtype=torch.float64).round().unique().long()
+    distance = torch.arange(1, int(last) + 1)  # every one: the returns of the linear choice are a few positions wide
     for ax, (name, frequencies), colour in zip(axes, choices.items(), (BLUE, ORANGE, GREEN, RED, PURPLE), strict=False):
-        ax.plot(distance, sinusoidal_kernel(distance, frequencies), color=colour, linewidth=1.2)
+        ax.plot(distance, sinusoidal_kernel(distance, frequencies), color=colour, linewidth=1)
         ax.axhline(0, color=GREY, linewidth=0.8)
         ax.text(0.99, 0.95, name, transform=ax.transAxes, ha="right", va="top", fontsize=12)
         ax.set(xscale="log", ylim=(-0.5, 1.5), yticks=[0, 1])
     axes[-1].set_xlabel("distance Δ")
     return figure, (
         f"Kernels for {len(choices)} choices of frequencies, one panel each, distance on a logarithmic axis: "
-        f"{'; '.join(choices)}. The linear choice drops to zero within a few positions and jumps back to 1 near "
-        "distance 400. The square falls fast, the eighth power slowly; the exponential one falls along a straight line."
+        f"{'; '.join(choices)}. The linear choice drops to zero within a few positions and jumps back to nearly 1 at "
+        "distance 402 and at its multiples. The square falls fast, the eighth power slowly; the exponential one falls "
+        "along a straight line."
     )
 
 
 @styled
 def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> tuple[MatplotlibFigure, str]:
-    """Accuracy at positions seen in training and beyond them, one dot per seed."""
+    """Accuracy at positions seen in training and beyond them, one mark per seed."""
     figure, ax = new_figure(height=3.0)
     for row, runs in enumerate(results.values()):
         for column, (marker, colour) in enumerate((("o", BLUE), ("s", ORANGE))):
-            offset = 0.12 if column else -0.12
-            ax.plot([run[column] for run in runs], [row + offset] * len(runs), marker, color=colour, alpha=0.8)
+            heights = [row + (0.2 if column else -0.2) + 0.1 * (k - (len(runs) - 1) / 2) for k in range(len(runs))]
+            ax.plot([run[column] for run in runs], heights, marker, color=colour, markersize=5)
     for marker, colour, label in (("o", BLUE, "positions seen in training"), ("s", ORANGE, "positions beyond")):
         ax.plot([], [], marker, color=colour, label=label)
     ax.axvline(1 / 8, color=GREY, linestyle=":", label="guessing")
@@ -176,7 +201,7 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=10, columnspacing=1, handletextpad=0.3)
     order = sorted(results, key=lambda name: -sum(beyond for _, beyond in results[name]))
     return figure, (
-        f"Accuracy of {len(results)} kinds of encoding, one dot per seed, at positions seen in training and beyond. "
+        f"Accuracy of {len(results)} kinds of encoding, one mark per seed, at positions seen in training and beyond. "
         f"Beyond, from best to worst: {', '.join(order)}. A dotted line marks guessing."
     )
 

@@ -263,6 +263,24 @@ def test_thm_sinusoidal_mean_square():
     assert doubled == pytest.approx(1 / 2, rel=0.01)  # equal frequencies: the condition is needed
 
 
+@pytest.mark.parametrize(("dim", "base"), [(128, 10_000), (1024, 10_000), (128, 500_000)])
+def test_eq_sinusoidal_scatter(dim, base):
+    generator = torch.Generator().manual_seed(dim)
+    start = math.pi * dim / math.log(base)
+    frequencies = rl.rope_frequencies(dim, float(base))
+    for turns in (10, 100, 1000):  # mean over distances from Δ₁·turns/3 to Δ₁·turns·3
+        distance = (turns * start * 3 ** (2 * torch.rand(300, generator=generator) - 1)).round().long()
+        exact = torch.tensor([float(integral(k, base)) for k in distance.tolist()], dtype=F64)
+        measured = (rl.sinusoidal_kernel(distance, frequencies) - exact).square().mean()
+        rule = (distance / start).log().mean() / math.log(base) / dim
+        assert measured == pytest.approx(rule.item(), rel=0.35)
+    near = torch.arange(1, int(start / 3))
+    exact = torch.tensor([float(integral(k, base)) for k in near.tolist()], dtype=F64)
+    assert (
+        rl.sinusoidal_kernel(near, frequencies) - exact
+    ).abs().max() < 2.2 / dim  # in step: only the error at the ends
+
+
 @pytest.mark.parametrize(("pairs", "parts"), [(1, 7), (2, 20), (3, 12), (4, 8)])
 def test_thm_sinusoidal_return(pairs, parts):
     generator = torch.Generator().manual_seed(pairs)
@@ -299,6 +317,17 @@ def test_linear_frequencies_are_periodic():
     frequencies = 1 - torch.arange(64, dtype=F64) / 64
     assert rl.sinusoidal_kernel(torch.tensor(128 * math.pi, dtype=F64), frequencies).item() == pytest.approx(1)
     assert rl.sinusoidal_kernel(torch.tensor(402), frequencies) > 0.99
+    # The harmonic choice breaks the other condition: no frequency is below 1/100, yet K(100) is far from 0.
+    assert rl.sinusoidal_kernel(torch.tensor(100), 1 / torch.arange(1, 65, dtype=F64)) < -0.25
+
+
+def test_sines_stay_level():
+    level = math.pi / (2 * math.log(10_000))
+    for distance in (2, 10, 100, 1000):
+        exact = (mpmath.si(distance) - mpmath.si(distance / 10_000)) / mpmath.log(10_000)
+        assert abs(exact - level) < 0.012
+        sines = (distance * rl.rope_frequencies(8192)).sin().mean()
+        assert sines.item() == pytest.approx(float(exact), abs=0.01)
 
 
 def test_eq_sinusoidal_diagonal():
@@ -335,6 +364,15 @@ def test_eq_sinusoidal_chord():
     shrink = (rl.rope_frequencies(16) / 2).cos().repeat_interleave(2)
     torch.testing.assert_close((e[:-1] + e[1:]) / 2, shrink * between)
     assert shrink[0].item() == pytest.approx(0.878, abs=1e-3)
+    # PyTorch takes the midpoints only near the ends, and by default nowhere.
+    table = rl.sinusoidal_encoding(torch.arange(512), 16, dtype=F64).T[None]
+    corners, default = (
+        torch.nn.functional.interpolate(table, size=1024, mode="linear", align_corners=align)[0, :2].norm(dim=0)
+        for align in (True, False)
+    )
+    assert (corners[:4] - torch.tensor([1, 0.878, 1, 0.878])).abs().max() < 1e-3
+    assert (corners[510:514] - 0.910).abs().max() < 1e-3
+    assert (default[1:-1] - 0.910).abs().max() < 1e-3
 
 
 # ---------------------------------------------------------------- what libraries do (book/libraries.yml)
