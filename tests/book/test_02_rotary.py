@@ -155,8 +155,8 @@ def test_eq_rotary_mean():
     """The moments exactly, from E[x x^T] = I: no sampling."""
     for delta in (0, 3, 100, 5000):
         matrix = rotation(delta * FREQUENCIES)
-        # The score is q^T M k with M = R^T. Independent q and k: its mean square is the sum of the squared entries of M.
-        # With q = k its mean is the trace of M. R has the same squares and the same trace.
+        # The score is q^T M k with M = R^T. With independent q and k its mean square is the sum of M's squared
+        # entries, with q = k its mean is M's trace. R has the same squares and the same trace.
         assert math.isclose(matrix.square().sum(), D)
         kernel = rl.sinusoidal_kernel(torch.tensor(delta), FREQUENCIES)
         assert math.isclose(matrix.trace(), D * kernel, abs_tol=1e-12)
