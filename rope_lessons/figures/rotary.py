@@ -148,8 +148,8 @@ def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[Ma
     for (label, error), marker in zip(errors.items(), "os^D", strict=False):
         axes.loglog(positions, error.clamp(min=1e-12), marker=marker, markersize=5, label=label)
     axes.axhline(1.0, color=GREY, linewidth=1, linestyle=":")
-    axes.set(xlabel="position m", ylabel="largest error of cos(mω)", ylim=(1e-9, 1e5))
-    axes.legend(loc="upper left")
+    axes.set(xlabel="position m", ylabel="largest error of cos(mω)", ylim=(1e-9, 10))
+    axes.legend(loc="center right")
     last = "; ".join(f"{label}: {float(error[-1]):.0e}" for label, error in errors.items())
     return figure, (
         "Largest error of the cosine table against the position, both axes logarithmic. The curve of bfloat16 reaches "

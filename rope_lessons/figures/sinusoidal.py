@@ -132,7 +132,7 @@ def taylor_errors(sizes: Sequence[float], errors: Mapping[str, Sequence[float]])
     figure, ax = new_figure(height=3.3)
     for (name, values), marker in zip(errors.items(), "os^", strict=False):
         ax.loglog(sizes, values, marker=marker, label=name)
-    ax.set(xlabel="size ε of the perturbation", ylabel="error")
+    ax.set(xlabel="size ε of the nudge", ylabel="error")
     ax.legend()
     return figure, (
         "Error against the size of the perturbation on logarithmic axes, three lines. For small sizes they "
