@@ -68,6 +68,10 @@ __all__ = [
 _LAZY = ("exercises", "figures", "lab")  # these need matplotlib or are used by few: imported on first use
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})
+
+
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return importlib.import_module(f"{__name__}.{name}")

@@ -16,6 +16,13 @@ MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 def causal_mask(b: Tensor, h: Tensor, q_index: Tensor, k_index: Tensor) -> Tensor:
     """A FlexAttention mask function: a query sees itself and what came before it.
 
+    Args:
+        b, h: number of the batch row and of the head; not used.
+        q_index, k_index: int64, numbers of the query token and of the key token.
+
+    Returns:
+        bool tensor, True where ``k_index <= q_index``.
+
     >>> dense_mask(causal_mask, torch.arange(3), torch.arange(3)).int()
     tensor([[1, 0, 0],
             [1, 1, 0],
@@ -30,6 +37,9 @@ def window_mask(window: int) -> MaskMod:
 
     Args:
         window: number of tokens on one side, counting the token itself; at least 1.
+
+    Returns:
+        the mask function.
 
     Raises:
         TypeError, ValueError: a window that is not an int of at least 1.
@@ -54,6 +64,9 @@ def lambda_mask(window: int, sinks: int) -> MaskMod:
     Args:
         window: number of last tokens that a query sees, itself included; at least 1.
         sinks: number of first tokens that every later query sees.
+
+    Returns:
+        the mask function.
 
     Raises:
         TypeError, ValueError: a window below 1 or negative sinks.
@@ -85,6 +98,10 @@ def dense_mask(mask_mod: MaskMod, query_index: Tensor, key_index: Tensor) -> Ten
     Returns:
         bool tensor ``(..., queries, keys)``.
 
+    >>> dense_mask(window_mask(1), torch.arange(2), torch.arange(2))
+    tensor([[ True, False],
+            [False,  True]])
+
     Raises:
         TypeError: indices that are not int64 tensors.
     """
@@ -105,6 +122,9 @@ def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Ten
     Returns:
         float64 tensor ``(heads,)``.
 
+    Raises:
+        TypeError, ValueError: ``heads`` that is not an int of at least 1.
+
     Source: Press et al. 2022, section 3, and the published code for other counts.
 
     >>> alibi_slopes(4)
@@ -120,6 +140,19 @@ def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Ten
 def receptive_field(window: int, layers: int, causal: bool = True) -> int:
     r"""How many tokens can reach one token through ``layers`` windows: :math:`(w-1)\ell + 1`, or
     :math:`2(w-1)\ell + 1` when windows look both ways.
+
+    Args:
+        window: :math:`w`, number of tokens that a layer sees on one side, the token itself included.
+        layers: :math:`\ell`, number of layers.
+        causal: windows look back only.
+
+    Returns:
+        number of tokens, the token itself included.
+
+    Raises:
+        TypeError, ValueError: a count that is not an int of at least 1.
+
+    Source: Su, article 9 (spaces.ac.cn/archives/9603), for the causal case.
 
     Raises:
         TypeError, ValueError: a window or a number of layers that is not an int of at least 1.

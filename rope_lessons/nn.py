@@ -22,6 +22,12 @@ def _check_type(name: str, value: Any, kind: type) -> None:
 class LearnedFrequencies(nn.Module):
     """Frequencies as a float64 parameter ``(dim/2,)``. They move with the model and keep their dtype.
 
+    Args:
+        spec: where they start; not one that depends on the length of the text.
+
+    Raises:
+        TypeError, ValueError: something else than such a spec.
+
     >>> from rope_lessons import FrequencySpec
     >>> LearnedFrequencies(FrequencySpec("rope", dim=4)).to(torch.bfloat16).value.dtype
     torch.float64
@@ -30,7 +36,9 @@ class LearnedFrequencies(nn.Module):
     def __init__(self, spec: FrequencySpec):
         super().__init__()
         _check_type("spec", spec, FrequencySpec)
-        self.value = nn.Parameter(spec(length=1))
+        if spec.needs_length:
+            raise ValueError(f"spec must not depend on the length of the text to be learned, got {spec!r}")
+        self.value = nn.Parameter(spec())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearnedFrequencies:
         def keep_dtype(tensor: Tensor) -> Tensor:  # .to(bfloat16) and the like: follow the device, not the dtype
@@ -50,6 +58,11 @@ class RotaryEmbedding(nn.Module):
         scale: multiplies the turned channels.
         learned: make the frequencies a float64 parameter, started at those of the spec.
 
+    Raises:
+        TypeError, ValueError: arguments of another kind; learned frequencies for a spec that depends on the length.
+
+    Chapter 02.
+
     >>> rotary = RotaryEmbedding(FrequencySpec("rope", dim=8))
     >>> rotary(torch.ones(1, 2, 5, 8)).shape
     torch.Size([1, 2, 5, 8])
@@ -64,14 +77,13 @@ class RotaryEmbedding(nn.Module):
         self.learned = LearnedFrequencies(frequencies) if learned else None
 
     def forward(self, x: Tensor, positions: Tensor | None = None, *, length: int | None = None) -> Tensor:
-        """Turn ``x`` ``(..., seq, head_dim)``; positions 0, 1, 2, … by default, ``length`` as in the spec."""
+        """Turn ``x`` ``(..., seq, head_dim)``. Positions are 0, 1, 2, … by default; with others, a spec that depends
+        on the length needs ``length``."""
         if positions is None:
             positions = torch.arange(x.shape[-2], device=x.device)
-        frequencies: Tensor
-        if self.learned is not None:
-            frequencies = self.learned.value
-        else:
-            frequencies = self.spec(x.shape[-2] if length is None else length, device=x.device)
+            length = x.shape[-2] if length is None else length
+        # With positions given, only the caller knows the length: a spec that needs it says so.
+        frequencies = self.spec(length, device=x.device) if self.learned is None else self.learned.value
         return apply_rotary(x, positions, frequencies, layout=self.layout, scale=self.scale)
 
 
@@ -100,7 +112,10 @@ class Attention(nn.Module):
         start = scheme.frequencies if learned_frequencies else None
         self.learned = LearnedFrequencies(start) if start is not None else None
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, *, frequencies: Tensor | None = None, **options: Any) -> Tensor:
         """As :func:`~rope_lessons.attention`, with its keyword arguments."""
-        frequencies = self.learned.value if self.learned is not None else None
+        if self.learned is not None:
+            if frequencies is not None:
+                raise ValueError("frequencies must be None for a module that has learned its own, got a tensor")
+            frequencies = self.learned.value
         return attention(q, k, v, self.scheme, frequencies=frequencies, **options)

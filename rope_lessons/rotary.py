@@ -211,7 +211,18 @@ def interleaved_to_half(weight: Tensor, heads: int, *, rotary_dim: int | None = 
 def half_to_interleaved(weight: Tensor, heads: int, *, rotary_dim: int | None = None) -> Tensor:
     r"""Reorder a query or key projection trained with ``layout="half"`` for use with interleaved pairs.
 
-    The inverse of :func:`interleaved_to_half`, with the same arguments and errors. Chapter 02.
+    The inverse of :func:`interleaved_to_half`.
+
+    Args:
+        weight, heads, rotary_dim: as there.
+
+    Returns:
+        tensor like ``weight``.
+
+    Raises:
+        TypeError, ValueError: as there.
+
+    Chapter 02.
 
     >>> half_to_interleaved(torch.tensor([0, 2, 1, 3]), heads=1)
     tensor([0, 1, 2, 3])

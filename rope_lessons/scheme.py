@@ -108,7 +108,13 @@ class FrequencySpec:
 
 @dataclass(frozen=True)
 class LogN:
-    """Knob 3: the log n scale of :func:`~rope_lessons.log_n_scale`, as a setting.
+    """Knob 3: the log n scale of :func:`~rope_lessons.log_n_scale`, as a setting. Call it with the counts.
+
+    Args:
+        train_length, clip, floor: as there.
+
+    Raises:
+        TypeError, ValueError: as there.
 
     >>> LogN(train_length=512)(torch.tensor([512, 4096]))
     tensor([1.0000, 1.3333], dtype=torch.float64)
@@ -191,7 +197,13 @@ class Scheme:
 
     @classmethod
     def from_hf(
-        cls, rope: Mapping[str, Any], *, head_dim: int, max_position_embeddings: int | None = None, **knobs: Any
+        cls,
+        rope: Mapping[str, Any],
+        *,
+        head_dim: int,
+        rope_theta: float | None = None,
+        max_position_embeddings: int | None = None,
+        **knobs: Any,
     ) -> Scheme:
         """A scheme from Hugging Face's flat ``rope_parameters`` (or ``rope_scaling``) dictionary.
 
@@ -199,6 +211,7 @@ class Scheme:
             rope: keys as in a model's config: ``rope_type`` (``"default"``, ``"linear"``, ``"dynamic"``),
                 ``rope_theta``, ``factor``, ``partial_rotary_factor``, ``original_max_position_embeddings``.
             head_dim: channels of a head.
+            rope_theta: the base, where it stands beside the dictionary (``rope_scaling`` of older configs).
             max_position_embeddings: of the config; the training length of ``"dynamic"`` where the dictionary has
                 no ``original_max_position_embeddings``.
             knobs: other arguments of :class:`Scheme`.
@@ -209,10 +222,18 @@ class Scheme:
         >>> Scheme.from_hf({"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}, head_dim=128)
         Scheme(FrequencySpec('pi', dim=128, factor=4.0))
         """
-        return cls(_spec_from_hf(dict(rope), head_dim, max_position_embeddings), **knobs)
+        if not isinstance(rope, Mapping):
+            raise TypeError(f"rope must be a dictionary with 'rope_type', got {type(rope).__name__}")
+        given = {} if rope_theta is None else {"rope_theta": rope_theta}
+        if given and rope.get("rope_theta", rope_theta) != rope_theta:
+            raise ValueError(f"rope_theta must agree with the dictionary's {rope['rope_theta']}, got {rope_theta}")
+        return cls(_spec_from_hf({**rope, **given}, head_dim, max_position_embeddings), **knobs)
 
     def to_hf(self, *, head_dim: int | None = None) -> dict[str, Any]:
         """Hugging Face's dictionary for the frequencies of this scheme. The inverse of :meth:`from_hf`.
+
+        For ``"dynamic"``, transformers takes the training length from the config's ``max_position_embeddings`` and
+        not from the dictionary: set both.
 
         Args:
             head_dim: channels of a head; needed when only some of them turn.
@@ -245,7 +266,7 @@ def _spec_from_hf(rope: dict[str, Any], head_dim: int, max_positions: int | None
     for key in rope:
         if key not in HF_SHARED + own:
             raise ValueError(f"keys of rope_type {rope_type!r} must be among {', '.join(HF_SHARED + own)}, got {key!r}")
-    options: dict[str, Any] = {"base": rope.get("rope_theta", 10_000.0)}
+    options: dict[str, Any] = {}
     share = rope.get("partial_rotary_factor", 1.0)
     check_positive("partial_rotary_factor", share)
     if share > 1:
@@ -267,7 +288,9 @@ def _spec_from_hf(rope: dict[str, Any], head_dim: int, max_positions: int | None
                 f"max_position_embeddings must equal 'original_max_position_embeddings' = {options['train_length']} "
                 f"for rope_type 'dynamic', got {max_positions}"
             )
-    return FrequencySpec(kind, **options)
+    if "rope_theta" not in rope:
+        raise ValueError(f"rope must contain 'rope_theta', or rope_theta must be given; got {sorted(rope)}")
+    return FrequencySpec(kind, base=rope["rope_theta"], **options)
 
 
 def _spec_to_hf(scheme: Scheme, head_dim: int | None) -> dict[str, Any]:
@@ -324,6 +347,9 @@ def scheme(name: str, **options: Any) -> Scheme:
             ``"leaky-rerope"``, ``"invleaky"``.
         options: what that name needs (``dim``, ``factor``, ``window``, …), and any other argument of
             :class:`Scheme`.
+
+    Returns:
+        the scheme.
 
     Raises:
         TypeError, ValueError: an unknown name; unknown or missing options; an option that the name itself sets.

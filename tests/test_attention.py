@@ -154,7 +154,33 @@ def test_chunk_of_queries(q_len: int, name: str, device: torch.device) -> None:
     output, _ = check((q[:, :, -q_len:], k, v), scheme, device)
     torch.testing.assert_close(output, rl.attention(q, k, v, scheme)[:, :, -q_len:], atol=1e-12, rtol=0)
     positions = random_positions(2, 7)
-    check((q[:, :, -q_len:], k, v), scheme, device, q_positions=positions[:, -q_len:], k_positions=positions)
+    length = 7 if name == "dynamic_ntk" else None  # with positions given, only the caller knows it
+    given = {"q_positions": positions[:, -q_len:], "k_positions": positions}
+    check((q[:, :, -q_len:], k, v), scheme, device, length=length, **given)
+
+
+def test_padding_may_hold_anything(device: torch.device) -> None:
+    """NaN in rows that nobody sees, such as a fresh cache, reaches neither the output nor a gradient."""
+    q, k, v = (x.to(device).requires_grad_() for x in inputs(batch=2, q_len=6))
+    lengths = torch.tensor([3, 6], device=device)
+    clean = rl.attention(q, k, v, Scheme(ROPE), lengths=lengths)
+    dirt = torch.zeros(2, 1, 6, 1, dtype=torch.float64, device=device)
+    dirt[0, :, 3:] = torch.nan
+    dirty = rl.attention(q, k + dirt, v + dirt, Scheme(ROPE), lengths=lengths)
+    assert torch.equal(clean, dirty)
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(dirty.sum(), (q, k, v)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["everything", "alibi"])
+def test_low_precision_is_cast_once(name: str, dtype: torch.dtype, device: torch.device) -> None:
+    """Attention in bfloat16 is exactly the float32 result cast once: nothing in between is rounded."""
+    q, k, v = (x.to(device, dtype) for x in inputs(q_len=7))
+    wide, lse = rl.attention_with_lse(q.float(), k.float(), v.float(), SETTINGS[name])
+    narrow, narrow_lse = rl.attention_with_lse(q, k, v, SETTINGS[name])
+    assert narrow.dtype == dtype
+    assert torch.equal(narrow, wide.to(dtype))
+    assert torch.equal(narrow_lse, lse)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])

@@ -46,7 +46,7 @@ def encode(positions: Any = P3, dim: Any = 8, base: Any = 10.0, **options: Any) 
 
 
 def hf(rope: dict, head_dim: Any = 8, **options: Any) -> Scheme:
-    return Scheme.from_hf(rope, head_dim=head_dim, **options)
+    return Scheme.from_hf(rope, head_dim=head_dim, **{"rope_theta": rope.get("rope_theta", 1e4), **options})
 
 
 Case = tuple[Callable[[], Any], type[Exception], str]  # call, kind of error, its beginning (… stands for anything)
@@ -378,7 +378,26 @@ CASES: dict[str, list[Case]] = {
         (lambda: rl.scheme("rerope", dim=8, window=-4), ValueError, "window must be an int of at least 0, got -4"),
     ],
     "Scheme.from_hf": [
-        (lambda: hf({"factor": 2.0}), ValueError, "rope must contain 'rope_type', one of 'default', … got ['factor']"),
+        (
+            lambda: Scheme.from_hf(None, head_dim=8),
+            TypeError,
+            "rope must be a dictionary with 'rope_type', got NoneType",
+        ),
+        (
+            lambda: Scheme.from_hf({"rope_type": "default"}, head_dim=8),
+            ValueError,
+            "rope must contain 'rope_theta', or rope_theta must be given; got ['rope_type']",
+        ),
+        (
+            lambda: Scheme.from_hf({"rope_type": "default", "rope_theta": 1e4}, head_dim=8, rope_theta=5e5),
+            ValueError,
+            "rope_theta must agree with the dictionary's 10000.0, got 500000.0",
+        ),
+        (
+            lambda: hf({"factor": 2.0}),
+            ValueError,
+            "rope must contain 'rope_type', one of 'default', … got ['factor', 'rope_theta']",
+        ),
         (
             lambda: hf({"rope_type": "lin"}),
             ValueError,
@@ -387,7 +406,7 @@ CASES: dict[str, list[Case]] = {
         (
             lambda: hf({"rope_type": "linear"}),
             ValueError,
-            "rope of rope_type 'linear' must contain 'factor', got ['rope_type']",
+            "rope of rope_type 'linear' must contain 'factor', got ['rope_theta', 'rope_type']",
         ),
         (
             lambda: hf({"rope_type": "default", "factr": 2}),
@@ -490,6 +509,11 @@ CASES: dict[str, list[Case]] = {
     ],
     "attention": [
         (lambda: attend(q=None), TypeError, "q must be a tensor, got NoneType"),
+        (
+            lambda: attend(scheme=rl.scheme("dynamic-ntk", dim=8, factor=2, train_length=4), k_positions=P3),
+            ValueError,
+            "length must be given: the frequencies of 'dynamic-ntk' depend on it",
+        ),
         (lambda: attend(k=X.long()), TypeError, "k must be a floating-point tensor, got torch.int64"),
         (lambda: attend(v=X[0]), ValueError, "v must have 4 dimensions, got shape (2, 3, 8)"),
         (lambda: attend(k=X.double()), ValueError, "k must have the dtype and device of q … got torch.float64, cpu"),
@@ -552,6 +576,8 @@ CASES: dict[str, list[Case]] = {
         (lambda: attend(lengths=torch.ones(1)), TypeError, "lengths must be an int64 tensor, got torch.float32"),
         (lambda: attend(lengths=P3), ValueError, "lengths must have shape (1,), got (3,)"),
         (lambda: attend(lengths=P3[:1].to(META)), ValueError, "lengths must be on cpu … got meta"),
+        (lambda: attend(lengths=torch.tensor([99])), ValueError, "lengths must be from 0 to k_len = … got 99 to 99"),
+        (lambda: attend(lengths=torch.tensor([-1])), ValueError, "lengths must be from 0 to k_len = … got -1 to -1"),
         (lambda: attend(document_ids=P3.int()), TypeError, "document_ids must be an int64 tensor, got torch.int32"),
         (lambda: attend(document_ids=P3[:2]), ValueError, "document_ids must have shape (3,) or (1, 3), got (2,)"),
         (lambda: attend(document_ids=P3.to(META)), ValueError, "document_ids must be on cpu … got meta"),
@@ -603,6 +629,25 @@ CASES: dict[str, list[Case]] = {
         ),
         *not_positive("scale", lambda v: rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8), scale=v)),
         (lambda: rl.nn.Attention("rope"), TypeError, "scheme must be a Scheme, got str"),
+        (
+            lambda: rl.nn.RotaryEmbedding(FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=4), learned=True),
+            ValueError,
+            "spec must not depend on the length of the text to be learned, got FrequencySpec('dynamic-ntk'",
+        ),
+        (
+            lambda: rl.nn.RotaryEmbedding(FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=4))(
+                torch.ones(1, 8), torch.tensor([5000])
+            ),
+            ValueError,
+            "length must be given: the frequencies of 'dynamic-ntk' depend on it",
+        ),
+        (
+            lambda: rl.nn.Attention(Scheme(FrequencySpec("rope", dim=8)), learned_frequencies=True)(
+                *[torch.ones(1, 1, 2, 8)] * 3, frequencies=torch.ones(4, dtype=torch.float64)
+            ),
+            ValueError,
+            "frequencies must be None for a module that has learned its own, got a tensor",
+        ),
         (
             lambda: rl.nn.Attention(Scheme(), learned_frequencies=True),
             ValueError,

@@ -11,6 +11,7 @@ import copy
 import hashlib
 import shutil
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def dependencies(root: Path = ROOT) -> list[Path]:
 
 
 def cache_path(root: Path = ROOT) -> Path:
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"{sys.version} torch {version('torch')}".encode())  # what runs may differ from the pins
     for path in dependencies(root):
         digest.update(f"{path.relative_to(root).as_posix()}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
@@ -82,8 +83,8 @@ def store(path: Path, outputs: list[list[Any]], duration: float, root: Path = RO
     for count, (cell, cell_outputs) in enumerate(zip(cells, outputs, strict=True), start=1):
         cell.outputs = [_numbered(from_dict(copy.deepcopy(output)), count) for output in cell_outputs]
         cell.execution_count = count
-    version = ".".join(str(part) for part in sys.version_info[:3])
-    notebook.metadata["language_info"] = LANGUAGE | {"version": version}
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    notebook.metadata["language_info"] = LANGUAGE | {"version": python}
     bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": duration})
     get_cache(prepare(root)).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 

@@ -59,12 +59,16 @@ def attention(
         q_positions, k_positions: int64, or float64 when fractional; ``(len,)`` or ``(batch, len)``. By default
             0, 1, 2, … for keys, and those of the last tokens for queries. Only the distance map and ALiBi see them.
         lengths: int64 ``(batch,)``: only the first ``lengths[b]`` tokens of row ``b`` are real (padding on the right).
+            Queries are still the last tokens of the axis, padding included; for rows that end at different places
+            and fewer queries than keys, pad on the left with ``document_ids``.
         document_ids: int64 ``(k_len,)`` or ``(batch, k_len)``: tokens see their own document only (packed documents);
             a document is a run of equal ids, so an id that comes back later is another document. Negative ids are
             padding, on either side.
         bias: added to the scores, after scale and :math:`1/\sqrt d`; broadcasts to ``(batch, heads, q_len, k_len)``.
-        length: length of the text, for frequencies that depend on it (dynamic NTK); ``k_len`` by default.
-        frequencies: float64 ``(dim/2,)`` or ``(heads, dim/2)``, in place of the scheme's. Gradients flow to it.
+        length: length of the text, for frequencies that depend on it (dynamic NTK): ``k_len`` by default, and needed
+            when positions are given.
+        frequencies: float64 ``(dim/2,)`` or ``(heads, dim/2)``, in place of the scheme's (also for a scheme that has
+            none). Gradients flow to it.
         backend: ``"auto"`` or ``"reference"``.
 
     Returns:
@@ -116,9 +120,15 @@ def attention_with_lse(
     Two attentions over disjoint keys merge exactly by their log-sum-exp: the output is the average of the two
     with weights :math:`e^{\text{lse}_1}` and :math:`e^{\text{lse}_2}`.
 
+    Args:
+        q, k, v, scheme: and the rest: as there.
+
     Returns:
         the output, and the log-sum-exp ``(batch, heads, q_len)`` in float32 (float64 for float64 inputs);
         minus infinity for a query that sees no key.
+
+    Raises:
+        TypeError, ValueError: as there.
 
     >>> from rope_lessons import scheme
     >>> q = k = v = torch.zeros(1, 1, 2, 4)
@@ -128,9 +138,11 @@ def attention_with_lse(
     shapes = _check_inputs(q, k, v, scheme)
     check_choice("backend", backend, BACKENDS)
     visible = visible_keys(scheme, shapes.q_len, shapes.k_len, shapes.batch, q.device, lengths, document_ids)
+    if length is None and q_positions is None and k_positions is None:
+        length = shapes.k_len  # with positions given, only the caller knows: a scheme that needs the length says so
+    elif length is not None:
+        check_count("length", length, least=1)
     q_positions, k_positions = _positions(q_positions, k_positions, shapes, q.device)
-    length = shapes.k_len if length is None else length
-    check_count("length", length, least=1)
     if frequencies is not None:
         _check_override(frequencies, shapes)
     elif scheme.frequencies is not None:
@@ -141,6 +153,15 @@ def attention_with_lse(
 
 def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend: str = "auto") -> str:
     """Which backend ``attention`` would use for these inputs, and why.
+
+    Args:
+        q, k, v, scheme, backend: as for :func:`attention`.
+
+    Returns:
+        a line of text.
+
+    Raises:
+        TypeError, ValueError: as for :func:`attention`.
 
     >>> from rope_lessons import scheme
     >>> q = k = v = torch.zeros(1, 1, 2, 4)

@@ -30,6 +30,10 @@ def reference_attention(
 ) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp. Arguments as in ``attention``, already checked and filled in; ``visible`` is
     boolean ``(batch or 1, 1, q_len, k_len)``."""
+    dtype, out_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32, v.dtype
+    # What nobody sees (padding) may hold anything: without this, 0 times NaN would be NaN.
+    unseen = ~visible.any(dim=-2).unsqueeze(-1)  # (batch or 1, 1, k_len, 1)
+    q, k, v = q.to(dtype), k.masked_fill(unseen, 0.0).to(dtype), v.masked_fill(unseen, 0.0).to(dtype)
     group = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
     with torch.autocast(q.device.type, enabled=False):  # the reference keeps the precision of its inputs
@@ -43,7 +47,8 @@ def reference_attention(
             scores = scores - (slopes * exact(distances(q_positions, k_positions)).abs()).to(scores)
         if bias is not None:
             scores = scores + bias.to(scores.dtype)
-        return softmax_average(scores, visible, v)
+        output, lse = softmax_average(scores, visible, v)
+        return output.to(out_dtype), lse  # the one cast
 
 
 def distances(q_positions: Tensor, k_positions: Tensor) -> Tensor:
@@ -75,8 +80,7 @@ def rotary_products(
 
 
 def _products(q: Tensor, k: Tensor) -> Tensor:
-    dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.to(dtype) @ k.to(dtype).transpose(-1, -2)
+    return q @ k.transpose(-1, -2)
 
 
 def softmax_average(scores: Tensor, visible: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,5 +89,4 @@ def softmax_average(scores: Tensor, visible: Tensor, v: Tensor) -> tuple[Tensor,
     blind = (scores == -torch.inf).all(dim=-1, keepdim=True)  # also where a bias of -inf hides every key
     scores = scores.masked_fill(blind, 0.0)  # the softmax of a row of only -inf is NaN, and so are its gradients
     weights = scores.softmax(dim=-1).masked_fill(blind, 0.0)
-    output = (weights @ v.to(weights.dtype)).to(v.dtype)
-    return output, scores.logsumexp(dim=-1).masked_fill(blind.squeeze(-1), -torch.inf)
+    return weights @ v, scores.logsumexp(dim=-1).masked_fill(blind.squeeze(-1), -torch.inf)

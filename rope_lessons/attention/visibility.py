@@ -24,6 +24,7 @@ def visible_keys(
     real, document = torch.ones_like(token, dtype=torch.bool), torch.zeros_like(token)
     if lengths is not None:
         _check_ids("lengths", lengths, device, ((batch,),))
+        _check_lengths(lengths, k_len)
         real = token < lengths.unsqueeze(-1)  # (batch, k_len)
     if document_ids is not None:
         _check_ids("document_ids", document_ids, device, ((k_len,), (batch, k_len)))
@@ -49,6 +50,15 @@ def _runs(ids: Tensor) -> tuple[Tensor, Tensor]:
     starts = torch.zeros_like(ids, dtype=torch.bool)
     starts[..., 1:] = ids[..., 1:] != ids[..., :-1]
     return starts.cumsum(dim=-1), index - torch.where(starts, index, 0).cummax(dim=-1).values
+
+
+def _check_lengths(lengths: Tensor, k_len: int) -> None:
+    """Only on the CPU: reading values on another device would make it wait. There, they count as none or all."""
+    if lengths.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    low, high = int(lengths.min()), int(lengths.max())
+    if low < 0 or high > k_len:
+        raise ValueError(f"lengths must be from 0 to k_len = {k_len}, got {low} to {high}")
 
 
 def _check_ids(name: str, ids: Tensor, device: torch.device, shapes: tuple[tuple[int, ...], ...]) -> None:

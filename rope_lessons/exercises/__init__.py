@@ -6,6 +6,7 @@ try it on, and the mistakes that people make, each as *the wrong answer itself* 
 
 from __future__ import annotations
 
+import copy
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -89,7 +90,10 @@ def check(name: str, answer: Any) -> Verdict:
 
 def _results(exercise: Exercise, answer: Any) -> list:
     """The answer's value on every case (or the answer itself), normalised."""
-    values = [answer(*case) for case in exercise.cases] if exercise.cases and callable(answer) else [answer]
+    # Copies: an answer that works in place must not change the cases for the next one.
+    values = (
+        [answer(*copy.deepcopy(case)) for case in exercise.cases] if exercise.cases and callable(answer) else [answer]
+    )
     if any(value is None or value is ... for value in values):
         raise _NotAnswered
     if exercise.cases and not callable(answer):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from rope_lessons.exercises import CHAPTERS, Exercise, check
+from rope_lessons.exercises import CHAPTERS, Exercise, check, find
 from tools.markdown import Directive, walk
 from tools.project import ROOT, chapters
 
@@ -94,3 +96,23 @@ def test_text_and_registry_agree() -> None:
     used = [task[0] for task in TASKS]
     assert sorted(used) == sorted(registry())
     assert all(name.split(".")[0] == path.stem[3:] for name, _, _, _, path in TASKS)
+
+
+@pytest.mark.parametrize("name", registry())
+def test_an_answer_that_works_in_place_spoils_nothing(name: str) -> None:
+    """The cases are copied for every call: what an answer does to its arguments is its own affair."""
+    exercise = find(name)
+    if not exercise.cases:
+        return  # a value has no arguments
+
+    def in_place(*arguments: Any) -> Any:
+        answer = exercise.reference(*copy.deepcopy(arguments))
+        for argument in arguments:
+            if isinstance(argument, torch.Tensor):
+                argument.zero_()
+            elif isinstance(argument, list):
+                argument.clear()
+        return answer
+
+    assert check(name, in_place)
+    assert check(name, in_place)

@@ -122,6 +122,22 @@ def test_every_label_has_its_test() -> None:
     assert not missing, f"no test for {sorted(missing)}"
 
 
+def asserts(node: ast.AST) -> bool:
+    return isinstance(node, ast.Assert) or (isinstance(node, ast.Attribute) and node.attr in ("assert_close", "raises"))
+
+
+def test_every_such_test_can_fail() -> None:
+    """A test of a label contains an assertion, in itself or in a helper of its file that it calls."""
+    for path in (ROOT / "tests" / "book").glob("test_[0-9][0-9]_*.py"):
+        tree = ast.parse(path.read_text("utf8"))
+        functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        asserting = {name for name, node in functions.items() if any(map(asserts, ast.walk(node)))}
+        for name, node in functions.items():
+            called = {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+            if name.startswith("test_"):
+                assert ({name} | called) & asserting, f"{path.name}::{name} asserts nothing"
+
+
 def test_every_such_test_has_its_label() -> None:
     names = tuple(f"test_{label.replace('-', '_')}" for label in labelled())
     orphans = {
