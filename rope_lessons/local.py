@@ -98,12 +98,12 @@ def dense_mask(mask_mod: MaskMod, query_index: Tensor, key_index: Tensor) -> Ten
     Returns:
         bool tensor ``(..., queries, keys)``.
 
+    Raises:
+        TypeError: indices that are not int64 tensors.
+
     >>> dense_mask(window_mask(1), torch.arange(2), torch.arange(2))
     tensor([[ True, False],
             [False,  True]])
-
-    Raises:
-        TypeError: indices that are not int64 tensors.
     """
     check_int64("query_index", query_index)
     check_int64("key_index", key_index)
