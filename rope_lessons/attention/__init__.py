@@ -121,7 +121,7 @@ def attention_with_lse(
     with weights :math:`e^{\text{lse}_1}` and :math:`e^{\text{lse}_2}`.
 
     Args:
-        q, k, v, scheme: and the rest: as there.
+        q, k, v, scheme: as there, and so are the keyword arguments.
 
     Returns:
         the output, and the log-sum-exp ``(batch, heads, q_len)`` in float32 (float64 for float64 inputs);

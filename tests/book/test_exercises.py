@@ -98,12 +98,10 @@ def test_text_and_registry_agree() -> None:
     assert all(name.split(".")[0] == path.stem[3:] for name, _, _, _, path in TASKS)
 
 
-@pytest.mark.parametrize("name", registry())
+@pytest.mark.parametrize("name", [name for name, exercise in registry().items() if exercise.cases])
 def test_an_answer_that_works_in_place_spoils_nothing(name: str) -> None:
     """The cases are copied for every call: what an answer does to its arguments is its own affair."""
     exercise = find(name)
-    if not exercise.cases:
-        return  # a value has no arguments
 
     def in_place(*arguments: Any) -> Any:
         answer = exercise.reference(*copy.deepcopy(arguments))
