@@ -11,21 +11,18 @@ another version of Python gives slightly different numbers; the test text is the
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import platform
 import time
 from dataclasses import asdict
-from datetime import date
-from pathlib import Path
 
 import torch
+from common import digest, measure, provenance, store, training_text
 from torch import Tensor
 
 from rope_lessons.lab import byte_lm
-from rope_lessons.scheme import Plan, scheme
+from rope_lessons.scheme import scheme
 
-ROOT = Path(__file__).resolve().parent.parent
 SEEDS = (0, 1, 2, 3, 4)
 FACTOR, LENGTH = 8, 512
 SWEEP = (2, 4, 16, 32, 64, 128, 512)  # factors of NTK-aware beside FACTOR
@@ -60,17 +57,6 @@ def shares_line(piece: bytes, seen: bytes) -> bool:
     return any(len(line.strip()) >= 40 and line.strip() in seen for line in piece.split(b"\n")[1:-1])
 
 
-def measure(model: byte_lm.ByteLM, windows: Tensor, length: int, plan: Plan | None = None, **options) -> dict:
-    """Mean accuracy and loss, and the accuracy in eighths of the 512 predicted bytes."""
-    hits, losses = byte_lm.evaluate(model, windows, length, plan, **options)
-    eighths = hits.view(len(hits), 8, -1).mean(dim=(0, 2))
-    return {
-        "accuracy": round(hits.mean().item(), 5),
-        "loss": round(losses.mean().item(), 5),
-        "accuracy_by_eighth": [round(value, 4) for value in eighths.tolist()],
-    }
-
-
 def rows_of(model: byte_lm.ByteLM, windows: Tensor, config: byte_lm.Config, seed: int) -> list[dict]:
     """Every method at the training length and at 8 times that; other factors; two ways to decode."""
     rows = []
@@ -91,7 +77,7 @@ def rows_of(model: byte_lm.ByteLM, windows: Tensor, config: byte_lm.Config, seed
 def main(seeds: tuple[int, ...] = SEEDS) -> None:
     torch.set_num_threads(1)
     config = byte_lm.Config()
-    text, windows = byte_lm.training_text(), byte_lm.evaluation_windows()
+    text, windows = training_text(), byte_lm.evaluation_windows()
     rows, training = [], []
     for seed in seeds:
         model, begin = byte_lm.build(config, seed), time.perf_counter()
@@ -113,12 +99,8 @@ def main(seeds: tuple[int, ...] = SEEDS) -> None:
         for row in (row for row in rows if row["seed"] == seed):
             print(f"  {row['method']:13} {row['length']:4} {row['accuracy']:.4f} {row['loss']:.4f}", flush=True)
     result = {
-        "script": "scripts/train_radix_checkpoint.py",
-        "date": date.today().isoformat(),
+        **provenance(__file__),
         "seeds": list(seeds),
-        "hardware": f"{platform.machine()}, one CPU thread",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
         "parameters": sum(weight.numel() for weight in byte_lm.build(config, 0).parameters()),
         "config": asdict(config),
         "factor": FACTOR,
@@ -129,18 +111,13 @@ def main(seeds: tuple[int, ...] = SEEDS) -> None:
         "training": training,
         "rows": rows,
     }
-    for folder in (ROOT / "results", byte_lm.CHECKPOINTS):  # the second one travels with the package
-        (folder / "radix_byte_lm.json").write_text(json.dumps(result, indent=1) + "\n")
+    store("radix_byte_lm", result)
 
 
 def rehearsal(config: byte_lm.Config, windows: Tensor) -> list[float]:
     """The first losses when the model trains on the stored test text instead: the same on every Python version."""
     text = windows.flatten().to(torch.uint8)
     return [round(x, 5) for x in byte_lm.train(byte_lm.build(config, 0), text, config, 0, steps=REHEARSAL_STEPS)]
-
-
-def digest(text: Tensor) -> str:
-    return hashlib.sha256(text.numpy().tobytes()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A language model of bytes, small enough to train on one CPU core in about a minute. Used in chapter 03.
+"""A language model of bytes, small enough to train on one CPU core in about a minute. Used from chapter 03 on.
 
 Everything is here: the text, the model, the training, the evaluation. The attention is the package's own, so a
 trained model is tested with another position method by handing ``forward`` another plan.
@@ -107,9 +107,9 @@ class Block(nn.Module):
 class ByteLM(nn.Module):
     """A causal transformer over bytes. Positions enter through the plan alone: one scheme per layer."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, plan: Plan | None = None):
         super().__init__()
-        self.plan: Plan = (scheme("rope", dim=config.head_dim),) * config.layers
+        self.plan: Plan = plan or (scheme("rope", dim=config.head_dim),) * config.layers
         self.embedding = nn.Embedding(256, config.width)
         nn.init.normal_(self.embedding.weight, std=0.05)  # it is the output layer too: keep the first scores small
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -126,11 +126,12 @@ class ByteLM(nn.Module):
         return self.norm(x) @ self.embedding.weight.T
 
 
-def build(config: Config, seed: int) -> ByteLM:
-    """A fresh model. The seed decides every weight, and the global random state stays as it was."""
+def build(config: Config, seed: int, plan: Plan | None = None) -> ByteLM:
+    """A fresh model; the plan of training is RoPE unless given. The seed decides every weight, and the global random
+    state stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return ByteLM(config)
+        return ByteLM(config, plan)
 
 
 # --- training -----------------------------------------------------------------------------------------------------
@@ -236,10 +237,15 @@ def save(model: ByteLM, path: Path) -> None:
     save_file({name: value.to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()}, path)
 
 
-def load(path: Path = CHECKPOINTS / "radix_byte_lm.safetensors", config: Config | None = None) -> ByteLM:
-    """The shipped model (seed 0), in float32. ``scripts/train_radix_checkpoint.py`` made it."""
+def load(
+    path: Path = CHECKPOINTS / "radix_byte_lm.safetensors", config: Config | None = None, plan: Plan | None = None
+) -> ByteLM:
+    """A stored model, in float32; by default the shipped one (seed 0) that ``scripts/train_radix_checkpoint.py`` made.
+
+    A checkpoint holds weights only: give the configuration and the plan of training if they are not the default ones.
+    """
     from safetensors.torch import load_file
 
-    model = build(config or Config(), seed=0)
+    model = build(config or Config(), seed=0, plan=plan)
     model.load_state_dict({name: value.float() for name, value in load_file(path).items()})
     return model.eval()

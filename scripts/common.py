@@ -1,0 +1,87 @@
+"""What the scripts that fill ``results/`` share: trained models, how they are measured, where a result comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import platform
+import time
+from dataclasses import asdict
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rope_lessons.lab import byte_lm
+from rope_lessons.scheme import Plan
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = ROOT / ".models"  # not committed: several scripts test the same models
+
+
+def trained(seed: int, config: byte_lm.Config | None = None, plan: Plan | None = None) -> byte_lm.ByteLM:
+    """The byte model after its training, weights rounded to bfloat16 as a shipped file holds them.
+
+    About 90 s on one CPU core; taken from ``.models/`` when the same training was done before.
+    """
+    config = config or byte_lm.Config()
+    text = training_text()
+    recipe = repr((asdict(config), plan, seed, digest(text), torch.__version__, source()))
+    path = MODELS / f"{hashlib.sha256(recipe.encode()).hexdigest()[:16]}.safetensors"
+    if not path.exists():
+        model, begin = byte_lm.build(config, seed, plan), time.perf_counter()
+        losses = byte_lm.train(model, text, config, seed)
+        MODELS.mkdir(exist_ok=True)
+        unfinished = path.with_suffix(f".{time.time_ns()}")  # an interrupted run leaves no half of a file
+        byte_lm.save(model, unfinished)
+        unfinished.rename(path)
+        last = sum(losses[-50:]) / 50
+        print(f"trained seed {seed}: {time.perf_counter() - begin:.0f} s, loss {last:.4f}: {plan}", flush=True)
+    return byte_lm.load(path, config, plan)
+
+
+@cache
+def training_text() -> Tensor:
+    return byte_lm.training_text()
+
+
+def source() -> str:
+    """The code of the model and of its training: a change of it trains anew."""
+    parts = (byte_lm.Block, byte_lm.ByteLM, byte_lm.build, byte_lm.batches, byte_lm.learning_rate, byte_lm.train)
+    return "".join(inspect.getsource(part) for part in parts)
+
+
+def measure(model: byte_lm.ByteLM, windows: Tensor, length: int, plan: Plan | None = None, **options: Any) -> dict:
+    """Mean accuracy and loss, and the accuracy in eighths of the predicted bytes."""
+    hits, losses = byte_lm.evaluate(model, windows, length, plan, **options)
+    eighths = hits.view(len(hits), 8, -1).mean(dim=(0, 2))
+    return {
+        "accuracy": round(hits.mean().item(), 5),
+        "loss": round(losses.mean().item(), 5),
+        "accuracy_by_eighth": [round(value, 4) for value in eighths.tolist()],
+    }
+
+
+def provenance(script: str) -> dict[str, Any]:
+    """Where a result comes from: the first entries of every stored file."""
+    return {
+        "script": f"scripts/{Path(script).name}",
+        "date": date.today().isoformat(),
+        "hardware": f"{platform.machine()}, one CPU thread",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def store(name: str, result: dict[str, Any]) -> None:
+    """Write ``results/NAME.json``, and the copy that travels with the package and that a chapter reads."""
+    for folder in (ROOT / "results", byte_lm.CHECKPOINTS):
+        (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+
+
+def digest(text: Tensor) -> str:
+    return hashlib.sha256(text.numpy().tobytes()).hexdigest()
