@@ -9,9 +9,19 @@ import importlib
 from typing import Any
 
 from rope_lessons import nn
-from rope_lessons.attention import attention, attention_with_lse, explain_backend
+from rope_lessons.attention import KVCache, attention, attention_with_lse, explain_backend
 from rope_lessons.entropy import attention_entropy, log_n_scale
-from rope_lessons.local import alibi_slopes, causal_mask, dense_mask, lambda_mask, receptive_field, window_mask
+from rope_lessons.hf import plan_from_hf, plan_to_hf
+from rope_lessons.local import (
+    alibi_channels,
+    alibi_slopes,
+    causal_mask,
+    dense_mask,
+    lambda_mask,
+    receptive_field,
+    window_mask,
+)
+from rope_lessons.mixed_radix import mixed_digits, mixed_radix_frequencies
 from rope_lessons.radix import (
     decode_position,
     digits,
@@ -20,10 +30,19 @@ from rope_lessons.radix import (
     ntk_frequencies,
     pi_frequencies,
 )
-from rope_lessons.rerope import leaky_distance
+from rope_lessons.rerope import leaky_distance, smooth_leaky_distance
 from rope_lessons.rotary import apply_rotary, half_to_interleaved, interleaved_to_half, rotary_table, rotate
 from rope_lessons.scheme import METHODS, SCHEMES, FrequencySpec, LogN, Method, Plan, Scheme, scheme
 from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding, sinusoidal_kernel
+from rope_lessons.yarn import (
+    llama3_frequencies,
+    longrope_attention_factor,
+    longrope_frequencies,
+    ntk_by_parts_frequencies,
+    turns,
+    yarn_attention_factor,
+    yarn_frequencies,
+)
 
 __version__ = "0.1.0"
 
@@ -31,10 +50,12 @@ __all__ = [
     "METHODS",
     "SCHEMES",
     "FrequencySpec",
+    "KVCache",
     "LogN",
     "Method",
     "Plan",
     "Scheme",
+    "alibi_channels",
     "alibi_slopes",
     "apply_rotary",
     "attention",
@@ -51,10 +72,18 @@ __all__ = [
     "interleaved_to_half",
     "lambda_mask",
     "leaky_distance",
+    "llama3_frequencies",
     "log_n_scale",
+    "longrope_attention_factor",
+    "longrope_frequencies",
+    "mixed_digits",
+    "mixed_radix_frequencies",
     "nn",
+    "ntk_by_parts_frequencies",
     "ntk_frequencies",
     "pi_frequencies",
+    "plan_from_hf",
+    "plan_to_hf",
     "receptive_field",
     "rope_frequencies",
     "rotary_table",
@@ -62,7 +91,11 @@ __all__ = [
     "scheme",
     "sinusoidal_encoding",
     "sinusoidal_kernel",
+    "smooth_leaky_distance",
+    "turns",
     "window_mask",
+    "yarn_attention_factor",
+    "yarn_frequencies",
 ]
 
 _LAZY = ("exercises", "figures", "lab")  # these need matplotlib or are used by few: imported on first use

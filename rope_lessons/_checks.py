@@ -35,6 +35,16 @@ def check_count(name: str, value: Any, least: int = 0) -> None:
         raise ValueError(f"{name} must be an int of at least {least}, got {value}")
 
 
+def check_bases(name: str, bases: Any) -> None:
+    """The radices of a mixed-radix number: a list or tuple of ints of at least 2, at least one of them."""
+    if not isinstance(bases, (list, tuple)):
+        raise TypeError(f"{name} must be a list or tuple of ints of at least 2, got {bases!r}")
+    if not bases:
+        raise ValueError(f"{name} must have at least one entry, got {bases!r}")
+    for place, base in enumerate(bases):
+        check_count(f"{name}[{place}]", base, least=2)
+
+
 def check_bool(name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, got {value!r}")

@@ -29,7 +29,7 @@ def log_n_scale(counts: Tensor, train_length: int, clip: bool = False, floor: in
     Raises:
         TypeError, ValueError: counts that are not int64; a ``train_length`` below 2; a ``floor`` below 1.
 
-    Source: Su, articles 8823 and 9706 of spaces.ac.cn; the floor of 16 is that of bert4keras.
+    Source: Su, articles 8823 and 9706 of spaces.ac.cn; the floor of 16 is that of bert4keras. Chapter 06 derives it.
 
     >>> log_n_scale(torch.tensor([1, 512, 4096]), train_length=512)
     tensor([0.4444, 1.0000, 1.3333], dtype=torch.float64)
@@ -55,6 +55,8 @@ def attention_entropy(weights: Tensor) -> Tensor:
 
     Raises:
         TypeError: weights that are not a floating-point tensor.
+
+    Chapter 06 derives how it grows with the number of keys.
 
     >>> attention_entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]]))
     tensor([0.6931, 0.0000])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import (
+    check_bases,
     check_choice,
     check_count,
     check_device,
@@ -61,33 +62,45 @@ def digits(n: int | Tensor, base: int, length: int) -> Tensor:
     return torch.stack(found_digits, dim=-1)
 
 
-def from_digits(digits: Tensor, base: int) -> Tensor:
+def from_digits(digits: Tensor, base: int | list[int] | tuple[int, ...]) -> Tensor:
     r"""The number :math:`\sum_t a_t \beta^t` with the digits :math:`a_t`, units first. The inverse of :func:`digits`.
 
+    With a list of bases, digit :math:`t` is worth :math:`\beta_0\cdots\beta_{t-1}` instead: the inverse of
+    :func:`~rope_lessons.mixed_digits`.
+
     Args:
-        digits: int64 ``(..., length)``, each from 0 to ``base - 1``.
-        base: :math:`\beta`, an int of at least 2.
+        digits: int64 ``(..., length)``, each from 0 to its base minus 1.
+        base: :math:`\beta`, an int of at least 2; or a list or tuple of such ints, one for each digit, units first.
 
     Returns:
         int64 tensor ``(...)``.
 
     Raises:
-        TypeError, ValueError: digits of another dtype, outside 0 … ``base - 1``, or more than fit in int64.
+        TypeError, ValueError: digits of another dtype, outside 0 … base - 1, or more than fit in int64.
 
     >>> from_digits(torch.tensor([6, 2, 0, 2]), base=10)
     tensor(2026)
+    >>> from_digits(torch.tensor([0, 5, 5, 4]), base=(60, 60, 24, 7))  # 5 minutes, 5 hours, 4 days in seconds
+    tensor(363900)
     """
-    check_count("base", base, least=2)
+    length = digits.shape[-1] if isinstance(digits, Tensor) and digits.ndim else 0
+    if isinstance(base, (list, tuple)):
+        check_bases("base", base)
+        bases, wanted = list(base), f"{len(base)}) with a product of the bases of"
+    else:
+        check_count("base", base, least=2)
+        bases, wanted = [base] * length, "length) with base**length"
     check_int64("digits", digits)
-    if digits.ndim < 1 or base ** digits.shape[-1] > 2**63:
+    if digits.ndim < 1 or len(bases) != length or math.prod(bases) > 2**63:
         raise ValueError(
-            f"digits must have shape (..., length) with base**length at most 2**63, got shape {tuple(digits.shape)} "
-            f"in base {base}"
+            f"digits must have shape (..., {wanted} at most 2**63, got shape {tuple(digits.shape)} in base {base}"
         )
-    if digits.numel() and not 0 <= int(digits.min()) <= int(digits.max()) < base:
-        raise ValueError(f"digits must be from 0 to base - 1 = {base - 1}, got {digits.tolist()}")
-    places = base ** torch.arange(digits.shape[-1], device=digits.device)
-    return (digits * places).sum(dim=-1)
+    largest = torch.tensor([radix - 1 for radix in bases], dtype=torch.int64, device=digits.device)
+    if bool(((digits < 0) | (digits > largest)).any()):
+        limit = largest.tolist() if isinstance(base, (list, tuple)) else base - 1
+        raise ValueError(f"digits must be from 0 to base - 1 = {limit}, got {digits.tolist()}")
+    worth = [math.prod(bases[:t]) for t in range(length)]
+    return (digits * torch.tensor(worth, dtype=torch.int64, device=digits.device)).sum(dim=-1)
 
 
 def decode_position(encoding: Tensor, frequencies: Tensor) -> Tensor:

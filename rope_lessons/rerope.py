@@ -27,7 +27,7 @@ def leaky_distance(distance: Tensor, window: float, slope: float) -> Tensor:
     Raises:
         TypeError, ValueError: distances of another dtype; a negative window or slope.
 
-    Source: Su, articles 12 and 13 (spaces.ac.cn/archives/9708 and 9728).
+    Source: Su, articles 12 and 13 (spaces.ac.cn/archives/9708 and 9728). Chapter 08 derives it.
 
     >>> leaky_distance(torch.tensor([-6, 2, 4, 8]), window=4, slope=0.5)
     tensor([-5.,  2.,  4.,  6.], dtype=torch.float64)
@@ -38,3 +38,40 @@ def leaky_distance(distance: Tensor, window: float, slope: float) -> Tensor:
     distance = exact(distance)
     size = distance.abs()
     return distance.sign() * torch.where(size < window, size, window + slope * (size - window))
+
+
+def smooth_leaky_distance(distance: Tensor, window: float, slope: float, sigma: float) -> Tensor:
+    r"""The distance map of :func:`leaky_distance` with its corner rounded off between :math:`w - \sigma` and
+    :math:`w + \sigma`:
+
+    .. math:: g(x) = x - (1 - \text{slope})\,\frac{(x - w + \sigma)^2}{4\sigma} \quad\text{there.}
+
+    This parabola is the cubic that has the values and the slopes of the two lines at both ends: its cubic term is 0.
+
+    Args:
+        distance: int64 or float64, any shape.
+        window: :math:`w`, at least 0.
+        slope: at least 0.
+        sigma: half the width of the transition, from 0 (no rounding) to ``window``.
+
+    Returns:
+        float64 tensor like ``distance``.
+
+    Raises:
+        TypeError, ValueError: distances of another dtype; a negative window, slope or sigma; sigma above the window.
+
+    Source: an unreviewed extension of Su's article 13 (spaces.ac.cn/archives/9728). Chapter 08 derives it.
+
+    >>> smooth_leaky_distance(torch.tensor([2, 4, 6, -8]), window=4, slope=0.0, sigma=2.0)
+    tensor([ 2.0000,  3.5000,  4.0000, -4.0000], dtype=torch.float64)
+    """
+    check_not_negative("sigma", sigma)
+    bent = leaky_distance(distance, window, slope)
+    if sigma > window:
+        raise ValueError(f"sigma must be at most the window, {window:g}, got {sigma!r}")
+    if sigma == 0:
+        return bent
+    size = exact(distance).abs()
+    into = size - (window - sigma)  # way into the transition
+    rounded = size - (1 - slope) * into.square() / (4 * sigma)
+    return torch.where((size - window).abs() < sigma, distance.sign() * rounded, bent)

@@ -20,9 +20,18 @@ from torch import Tensor
 
 from rope_lessons._checks import check_bool, check_choice, check_count, check_not_negative, check_positive
 from rope_lessons.entropy import log_n_scale
+from rope_lessons.mixed_radix import mixed_radix_frequencies
 from rope_lessons.radix import dynamic_ntk_frequencies, ntk_frequencies, pi_frequencies
 from rope_lessons.rotary import LAYOUTS
 from rope_lessons.sinusoidal import rope_frequencies
+from rope_lessons.yarn import (
+    llama3_frequencies,
+    longrope_attention_factor,
+    longrope_frequencies,
+    ntk_by_parts_frequencies,
+    yarn_attention_factor,
+    yarn_frequencies,
+)
 
 
 def _ntk(variant: str) -> Callable[..., Tensor]:
@@ -39,7 +48,12 @@ FREQUENCIES: dict[str, Callable[..., Tensor]] = {
     "ntk-old": _ntk("old"),
     "ntk-fixed": _ntk("fixed"),
     "ntk-aware": _ntk("aware"),
+    "ntk-mixed": mixed_radix_frequencies,
     "dynamic-ntk": dynamic_ntk_frequencies,
+    "ntk-by-parts": ntk_by_parts_frequencies,
+    "yarn": yarn_frequencies,
+    "llama3": llama3_frequencies,
+    "longrope": longrope_frequencies,
 }
 
 
@@ -49,8 +63,8 @@ class FrequencySpec:
 
     Args:
         kind: one of ``FREQUENCIES``: ``"rope"``, ``"pi"``, ``"ntk-old"``, ``"ntk-fixed"``, ``"ntk-aware"``,
-            ``"dynamic-ntk"``.
-        options: the arguments of that function, but for ``length`` and ``device``.
+            ``"ntk-mixed"``, ``"dynamic-ntk"``, ``"ntk-by-parts"``, ``"yarn"``, ``"llama3"``, ``"longrope"``.
+        options: the arguments of that function, but for ``length`` and ``device``. Lists are kept as tuples.
 
     Raises:
         TypeError, ValueError: an unknown kind; unknown, missing or bad options.
@@ -78,7 +92,8 @@ class FrequencySpec:
             raise ValueError(f"options of {kind!r} must contain {', '.join(required)}; missing: {', '.join(missing)}")
         object.__setattr__(self, "kind", kind)
         # Defaults are written out, so that two specs with the same frequencies are equal.
-        object.__setattr__(self, "options", tuple({**defaults, **options}.items()))
+        written = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        object.__setattr__(self, "options", tuple({**defaults, **written}.items()))
         self(length=1)  # bad values fail here, not in the middle of a model
 
     @property
@@ -89,7 +104,7 @@ class FrequencySpec:
     @property
     def needs_length(self) -> bool:
         """Whether the frequencies depend on the length of the text."""
-        return self.kind == "dynamic-ntk"
+        return "length" in inspect.signature(FREQUENCIES[self.kind]).parameters
 
     def __call__(self, length: int | None = None, device: torch.device | str | None = None) -> Tensor:
         """The frequencies, float64 ``(dim/2,)``. ``length`` is used by the kinds that depend on it."""
@@ -208,32 +223,42 @@ class Scheme:
         """A scheme from Hugging Face's flat ``rope_parameters`` (or ``rope_scaling``) dictionary.
 
         Args:
-            rope: keys as in a model's config: ``rope_type`` (``"default"``, ``"linear"``, ``"dynamic"``),
-                ``rope_theta``, ``factor``, ``partial_rotary_factor``, ``original_max_position_embeddings``.
+            rope: keys as in a model's config. All types take ``rope_type`` (or ``type``, its older spelling),
+                ``rope_theta`` and ``partial_rotary_factor``; the others are
+
+                - ``"default"``: none;
+                - ``"linear"``: ``factor``;
+                - ``"dynamic"``: ``factor``, ``original_max_position_embeddings``;
+                - ``"yarn"``: ``factor``, ``original_max_position_embeddings``, and if wanted ``beta_fast``,
+                  ``beta_slow``, ``truncate``, and ``attention_factor`` or both ``mscale`` and ``mscale_all_dim``;
+                - ``"llama3"``: ``factor``, ``original_max_position_embeddings``, ``low_freq_factor``,
+                  ``high_freq_factor``;
+                - ``"longrope"``: ``short_factor``, ``long_factor``, ``original_max_position_embeddings``, and
+                  ``factor`` or ``attention_factor``;
+                - ``"ntk"``, which vLLM has and transformers has not: ``factor``; with ``mixed_b``, NTK-RoPE-mixed
+                  with that exponent.
             head_dim: channels of a head.
             rope_theta: the base, where it stands beside the dictionary (``rope_scaling`` of older configs).
-            max_position_embeddings: of the config; the training length of ``"dynamic"`` where the dictionary has
-                no ``original_max_position_embeddings``.
-            knobs: other arguments of :class:`Scheme`.
+            max_position_embeddings: of the config. As in transformers it is the training length where the dictionary
+                has no ``original_max_position_embeddings``, and ``"yarn"`` and ``"longrope"`` without a ``factor``
+                take its ratio to the training length.
+            knobs: other arguments of :class:`Scheme`; a ``rotary_scale`` here replaces the attention factor.
 
         Raises:
-            TypeError, ValueError: unknown or missing keys.
+            TypeError, ValueError: unknown, missing or contradictory keys.
 
         >>> Scheme.from_hf({"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}, head_dim=128)
         Scheme(FrequencySpec('pi', dim=128, factor=4.0))
         """
-        if not isinstance(rope, Mapping):
-            raise TypeError(f"rope must be a dictionary with 'rope_type', got {type(rope).__name__}")
-        given = {} if rope_theta is None else {"rope_theta": rope_theta}
-        if given and rope.get("rope_theta", rope_theta) != rope_theta:
-            raise ValueError(f"rope_theta must agree with the dictionary's {rope['rope_theta']}, got {rope_theta}")
-        return cls(_spec_from_hf({**rope, **given}, head_dim, max_position_embeddings), **knobs)
+        from rope_lessons.hf import _scheme_from_hf  # that module imports this one
+
+        return _scheme_from_hf(rope, head_dim, rope_theta, max_position_embeddings, **knobs)
 
     def to_hf(self, *, head_dim: int | None = None) -> dict[str, Any]:
         """Hugging Face's dictionary for the frequencies of this scheme. The inverse of :meth:`from_hf`.
 
         For ``"dynamic"``, transformers takes the training length from the config's ``max_position_embeddings`` and
-        not from the dictionary: set both.
+        not from the dictionary: set both. An attention factor is written where it is not the default of ``"yarn"``.
 
         Args:
             head_dim: channels of a head; needed when only some of them turn.
@@ -244,89 +269,31 @@ class Scheme:
         >>> Scheme(FrequencySpec("rope", dim=128)).to_hf()
         {'rope_type': 'default', 'rope_theta': 10000.0}
         """
-        return _spec_to_hf(self, head_dim)
+        from rope_lessons.hf import _scheme_to_hf  # that module imports this one
 
-
-# Hugging Face's name, ours, and the keys it takes beside rope_type, rope_theta and partial_rotary_factor.
-HF_TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "default": ("rope", ()),
-    "linear": ("pi", ("factor",)),
-    "dynamic": ("dynamic-ntk", ("factor", "original_max_position_embeddings")),
-}
-HF_SHARED = ("rope_type", "rope_theta", "partial_rotary_factor")
-
-
-def _spec_from_hf(rope: dict[str, Any], head_dim: int, max_positions: int | None) -> FrequencySpec:
-    check_count("head_dim", head_dim, least=2)
-    rope_type = rope.get("rope_type")
-    if rope_type is None:
-        raise ValueError(f"rope must contain 'rope_type', one of {', '.join(map(repr, HF_TYPES))}; got {sorted(rope)}")
-    check_choice("rope_type", rope_type, HF_TYPES)
-    kind, own = HF_TYPES[rope_type]
-    for key in rope:
-        if key not in HF_SHARED + own:
-            raise ValueError(f"keys of rope_type {rope_type!r} must be among {', '.join(HF_SHARED + own)}, got {key!r}")
-    options: dict[str, Any] = {}
-    share = rope.get("partial_rotary_factor", 1.0)
-    check_positive("partial_rotary_factor", share)
-    if share > 1:
-        raise ValueError(f"partial_rotary_factor must be at most 1, got {share}")
-    options["dim"] = int(head_dim * share)
-    if "factor" in own:
-        if "factor" not in rope:
-            raise ValueError(f"rope of rope_type {rope_type!r} must contain 'factor', got {sorted(rope)}")
-        options["factor"] = rope["factor"]
-    if kind == "dynamic-ntk":
-        options["train_length"] = rope.get("original_max_position_embeddings", max_positions)
-        if options["train_length"] is None:
-            raise ValueError(
-                "rope of rope_type 'dynamic' must contain 'original_max_position_embeddings', or "
-                "max_position_embeddings must be given; got neither"
-            )
-        if max_positions not in (None, options["train_length"]):
-            raise ValueError(
-                f"max_position_embeddings must equal 'original_max_position_embeddings' = {options['train_length']} "
-                f"for rope_type 'dynamic', got {max_positions}"
-            )
-    if "rope_theta" not in rope:
-        raise ValueError(f"rope must contain 'rope_theta', or rope_theta must be given; got {sorted(rope)}")
-    return FrequencySpec(kind, base=rope["rope_theta"], **options)
-
-
-def _spec_to_hf(scheme: Scheme, head_dim: int | None) -> dict[str, Any]:
-    spec = scheme.frequencies
-    names = {ours: theirs for theirs, (ours, _) in HF_TYPES.items()}
-    if spec is None or spec.kind not in names:
-        raise ValueError(f"frequencies must be one of {', '.join(map(repr, names))} for Hugging Face, got {spec!r}")
-    others = [f.name for f in fields(scheme)[1:] if f.name != "layout" and getattr(scheme, f.name) != f.default]
-    if scheme.layout != "half" or others:
-        raise ValueError(
-            f"only the frequencies of a scheme with layout 'half' go into Hugging Face's dictionary, got {scheme!r}"
-        )
-    options = dict(spec.options)
-    rope: dict[str, Any] = {"rope_type": names[spec.kind], "rope_theta": options.get("base", 10_000.0)}
-    if "factor" in options:
-        rope["factor"] = options["factor"]
-    if "train_length" in options:
-        rope["original_max_position_embeddings"] = options["train_length"]
-    if head_dim is not None:
-        check_count("head_dim", head_dim, least=spec.dim)
-        if head_dim != spec.dim:
-            rope["partial_rotary_factor"] = _share(spec.dim, head_dim)
-    return rope
-
-
-def _share(dim: int, head_dim: int) -> float:
-    """The share of the channels that Hugging Face's ``int(head_dim * share)`` reads back as ``dim``."""
-    share = dim / head_dim
-    return share if int(head_dim * share) == dim else math.nextafter(share, 1.0)
+        return _scheme_to_hf(self, head_dim)
 
 
 Plan = tuple[Scheme, ...]  # one scheme per layer
 
+
+def _yarn(factor: float, rotary_scale: float | None = None) -> dict[str, Any]:
+    return {"rotary_scale": yarn_attention_factor(factor) if rotary_scale is None else rotary_scale}
+
+
+def _longrope(train_length: int, factor: float | None = None, rotary_scale: float | None = None) -> dict[str, Any]:
+    if rotary_scale is None:
+        if factor is None:
+            raise ValueError("scheme 'longrope' needs factor or rotary_scale (its attention factor); got neither")
+        rotary_scale = longrope_attention_factor(factor, train_length)
+    return {"rotary_scale": rotary_scale}
+
+
 # A name and what it sets beside the frequencies: (kind of frequencies, arguments it needs, other knobs).
 _ROWS: dict[str, tuple[str | None, Callable[..., dict[str, Any]]]] = {
     **{kind: (kind, dict) for kind in FREQUENCIES},
+    "yarn": ("yarn", _yarn),  # the attention factor too, unless rotary_scale is given
+    "longrope": ("longrope", _longrope),
     "nope": (None, dict),
     "alibi": (None, lambda: {"alibi": True}),
     "window": ("rope", lambda visible_window: {"visible_window": visible_window}),
@@ -343,8 +310,9 @@ def scheme(name: str, **options: Any) -> Scheme:
 
     Args:
         name: one of ``SCHEMES``: ``"rope"``, ``"pi"``, ``"ntk-old"``, ``"ntk-fixed"``, ``"ntk-aware"``,
-            ``"dynamic-ntk"``, ``"nope"``, ``"alibi"``, ``"window"``, ``"lambda"``, ``"rerope"``,
-            ``"leaky-rerope"``, ``"invleaky"``.
+            ``"ntk-mixed"``, ``"dynamic-ntk"``, ``"ntk-by-parts"``, ``"yarn"`` and ``"longrope"`` (both with their
+            attention factor as ``rotary_scale``, unless that is given), ``"llama3"``, ``"nope"``, ``"alibi"``,
+            ``"window"``, ``"lambda"``, ``"rerope"``, ``"leaky-rerope"``, ``"invleaky"``.
         options: what that name needs (``dim``, ``factor``, ``window``, …), and any other argument of
             :class:`Scheme`.
 
@@ -366,7 +334,7 @@ def scheme(name: str, **options: Any) -> Scheme:
     general = {f.name for f in fields(Scheme)} - {"frequencies"}
     for option in options:
         if option not in wanted.keys() | own.keys() | general:
-            valid = ", ".join([*wanted, *own, *sorted(general - own.keys())])
+            valid = ", ".join({**wanted, **own, **dict.fromkeys(sorted(general))})
             raise ValueError(f"options of scheme {name!r} must be among {valid}; got {option!r}")
     missing = [option for option, needed in {**wanted, **own}.items() if needed and option not in options]
     if missing:

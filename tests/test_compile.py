@@ -25,6 +25,8 @@ SCHEMES = {
     "window": Scheme(ROPE, visible_window=4, sinks=2),
     "pi": Scheme(FrequencySpec("pi", dim=8, factor=4)),
     "dynamic_ntk": Scheme(FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=100)),
+    "yarn": rl.scheme("yarn", dim=8, factor=2, train_length=100),
+    "longrope": rl.scheme("longrope", dim=8, short_factor=[1] * 4, long_factor=[2] * 4, train_length=100, factor=2),
 }
 
 

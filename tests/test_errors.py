@@ -18,6 +18,7 @@ OMEGA = rl.rope_frequencies(4)
 X = torch.randn(1, 2, 3, 8)
 TABLE = rl.rotary_table(P3, OMEGA)
 ROPE = Scheme(FrequencySpec("rope", dim=4))
+DYNAMIC = Scheme(FrequencySpec("dynamic-ntk", dim=4, factor=2, train_length=4))
 META = torch.device("meta")  # a second device that every machine has
 
 
@@ -33,12 +34,41 @@ def attend(q: Any = X, k: Any = X, v: Any = X, scheme: Any = ROPE, **options: An
     return rl.attention(q, k, v, scheme, **options)
 
 
+def cached(scheme: Any = ROPE, **options: Any) -> rl.KVCache:
+    """A cache that holds three tokens."""
+    cache = rl.KVCache(scheme, **options)
+    attend(scheme=scheme, cache=cache)
+    return cache
+
+
 def ntk(dim: Any = 8, factor: Any = 2, base: Any = 10.0, variant: Any = "fixed") -> Any:
     return rl.ntk_frequencies(dim, factor, base, variant)
 
 
+def mixed(dim: Any = 8, factor: Any = 2, exponent: Any = 0.625, base: Any = 10.0) -> Any:
+    return rl.mixed_radix_frequencies(dim, factor, exponent, base)
+
+
 def dynamic(dim: Any = 8, length: Any = 8, train_length: Any = 4, factor: Any = 2, base: Any = 10.0) -> Any:
     return rl.dynamic_ntk_frequencies(dim, length, train_length, factor, base)
+
+
+def parts(dim: Any = 8, factor: Any = 2, train_length: Any = 64, base: Any = 10.0, **options: Any) -> Any:
+    return rl.ntk_by_parts_frequencies(dim, factor, train_length, base, **options)
+
+
+def yarn(dim: Any = 8, factor: Any = 2, train_length: Any = 64, base: Any = 1e4, **options: Any) -> Any:
+    return rl.yarn_frequencies(dim, factor, train_length, base, **options)
+
+
+def llama3(dim: Any = 8, factor: Any = 2, train_length: Any = 64, base: Any = 10.0, **options: Any) -> Any:
+    return rl.llama3_frequencies(dim, factor, train_length, base, **options)
+
+
+def longrope(
+    dim: Any = 4, short: Any = (1, 1), long: Any = (1, 2), length: Any = 8, train_length: Any = 4, base: Any = 10.0
+) -> Any:
+    return rl.longrope_frequencies(dim, short, long, length, train_length, base)
 
 
 def encode(positions: Any = P3, dim: Any = 8, base: Any = 10.0, **options: Any) -> Any:
@@ -47,6 +77,21 @@ def encode(positions: Any = P3, dim: Any = 8, base: Any = 10.0, **options: Any) 
 
 def hf(rope: dict, head_dim: Any = 8, **options: Any) -> Scheme:
     return Scheme.from_hf(rope, head_dim=head_dim, **{"rope_theta": rope.get("rope_theta", 1e4), **options})
+
+
+YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64}
+LLAMA3 = {**YARN, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LONGROPE = {
+    "rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
+    "original_max_position_embeddings": 64, "attention_factor": 1.0,
+}  # fmt: skip
+CONFIG = {
+    "num_hidden_layers": 2, "head_dim": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+}  # fmt: skip
+
+
+def plan(config: Any = None, knobs: Any = None, **keys: Any) -> Any:
+    return rl.plan_from_hf({**CONFIG, **keys} if config is None else config, **(knobs or {}))
 
 
 Case = tuple[Callable[[], Any], type[Exception], str]  # call, kind of error, its beginning (… stands for anything)
@@ -58,6 +103,13 @@ def not_positive(name: str, call: Callable[[Any], Any]) -> list[Case]:
     cases: list[Case] = [(lambda v=v: call(v), ValueError, f"{what} {shown}") for v, shown in values]
     wrong = [("2", "'2' of type str"), (None, "None of type NoneType"), (True, "True of type bool")]
     return cases + [(lambda v=v: call(v), TypeError, f"{what} {shown}") for v, shown in wrong]
+
+
+def not_finite_from_0(name: str, call: Callable[[Any], Any]) -> list[Case]:
+    what = f"{name} must be a finite number of at least 0, got"
+    values = [(-0.5, "-0.5"), (math.nan, "nan"), (math.inf, "inf")]
+    cases: list[Case] = [(lambda v=v: call(v), ValueError, f"{what} {shown}") for v, shown in values]
+    return [*cases, (lambda: call("1"), TypeError, f"{what} '1' of type str")]
 
 
 def not_a_count(name: str, call: Callable[[Any], Any], least: int) -> list[Case]:
@@ -93,6 +145,11 @@ def not_frequencies(call: Callable[[Any], Any]) -> list[Case]:
     ]
 
 
+def not_bases(name: str, call: Callable[[Any], Any]) -> list[Case]:
+    cases = not_a_count(f"{name}[1]", lambda v: call([60, v, 24]), 2)
+    return [*cases, (lambda: call([]), ValueError, f"{name} must have at least one entry, got []")]
+
+
 def not_a_flag(name: str, call: Callable[[Any], Any]) -> list[Case]:
     return [(lambda: call(1), TypeError, f"{name} must be True or False, got 1")]
 
@@ -113,12 +170,84 @@ CASES: dict[str, list[Case]] = {
         *not_positive("factor", lambda v: ntk(factor=v)),
         (lambda: ntk(variant="mixed"), ValueError, "variant must be one of 'old', 'fixed', 'aware', got 'mixed'"),
     ],
+    "mixed_radix_frequencies": [
+        *not_even(lambda v: mixed(dim=v)),
+        *not_positive("factor", lambda v: mixed(factor=v)),
+        *not_positive("base", lambda v: mixed(base=v)),
+        *not_finite_from_0("exponent", lambda v: mixed(exponent=v)),
+    ],
     "dynamic_ntk_frequencies": [
         *not_even(lambda v: dynamic(dim=v), least=4),
         *not_a_count("length", lambda v: dynamic(length=v), 1),
         *not_a_count("train_length", lambda v: dynamic(train_length=v), 1),
         *not_positive("factor", lambda v: dynamic(factor=v)),
         *not_positive("base", lambda v: dynamic(base=v, length=2)),
+    ],
+    "turns": [
+        *not_frequencies(lambda v: rl.turns(v, 64))[:3],
+        *not_a_count("length", lambda v: rl.turns(OMEGA, v), 1),
+    ],
+    "ntk_by_parts_frequencies": [
+        *not_even(lambda v: parts(dim=v)),
+        *not_positive("factor", lambda v: parts(factor=v)),
+        *not_a_count("train_length", lambda v: parts(train_length=v), 1),
+        *not_positive("base", lambda v: parts(base=v)),
+        *not_finite_from_0("alpha", lambda v: parts(alpha=v)),
+        *not_positive("beta", lambda v: parts(beta=v)),
+        (lambda: parts(alpha=4, beta=4), ValueError, "beta must be above alpha = 4, got 4"),
+    ],
+    "yarn_frequencies": [
+        *not_even(lambda v: yarn(dim=v)),
+        *not_positive("factor", lambda v: yarn(factor=v)),
+        *not_a_count("train_length", lambda v: yarn(train_length=v), 1),
+        *not_positive("base", lambda v: yarn(base=v)),
+        (lambda: yarn(base=1), ValueError, "base must be above 1 (pairs must differ in speed), got 1"),
+        *not_positive("beta_fast", lambda v: yarn(beta_fast=v)),
+        *not_positive("beta_slow", lambda v: yarn(beta_slow=v)),
+        (lambda: yarn(beta_fast=2, beta_slow=3), ValueError, "beta_fast must be at least beta_slow = 3, got 2"),
+        *not_a_flag("truncate", lambda v: yarn(truncate=v)),
+        (
+            lambda: yarn(dim=64, train_length=3),
+            ValueError,
+            "train_length must be such that the common code's ramp does not run backwards (here from pair 0 to pair -2",
+        ),
+        (
+            lambda: yarn(dim=64, train_length=100_000, base=10),
+            ValueError,
+            "train_length must be such that … (here from pair 86 to pair 63; … got 100000",
+        ),
+    ],
+    "yarn_attention_factor": [
+        *not_positive("factor", lambda v: rl.yarn_attention_factor(v)),
+        *not_positive("mscale", lambda v: rl.yarn_attention_factor(2, v)),
+    ],
+    "llama3_frequencies": [
+        *not_even(lambda v: llama3(dim=v)),
+        *not_positive("factor", lambda v: llama3(factor=v)),
+        *not_a_count("train_length", lambda v: llama3(train_length=v), 1),
+        *not_positive("base", lambda v: llama3(base=v)),
+        *not_positive("low_freq_factor", lambda v: llama3(low_freq_factor=v)),
+        *not_positive("high_freq_factor", lambda v: llama3(high_freq_factor=v)),
+        (
+            lambda: llama3(low_freq_factor=4),
+            ValueError,
+            "high_freq_factor must be above low_freq_factor = 4, got 4.0",
+        ),
+    ],
+    "longrope_frequencies": [
+        *not_even(lambda v: longrope(dim=v)),
+        *not_a_count("length", lambda v: longrope(length=v), 1),
+        *not_a_count("train_length", lambda v: longrope(train_length=v), 1),
+        *not_positive("base", lambda v: longrope(base=v)),
+        *not_positive("short_factor[1]", lambda v: longrope(short=(1, v))),
+        *not_positive("long_factor[0]", lambda v: longrope(long=[v, 1])),
+        (lambda: longrope(short=8.0), TypeError, "short_factor must be a list or tuple of dim/2 numbers, got float"),
+        (lambda: longrope(long=OMEGA), TypeError, "long_factor must be a list or tuple of dim/2 numbers, got Tensor"),
+        (lambda: longrope(long=(1, 2, 3)), ValueError, "long_factor must have dim/2 = 2 numbers, got 3"),
+    ],
+    "longrope_attention_factor": [
+        *not_positive("factor", lambda v: rl.longrope_attention_factor(v, 512)),
+        *not_a_count("train_length", lambda v: rl.longrope_attention_factor(2, v), 2),
     ],
     "sinusoidal_encoding": [
         *not_positions("positions", lambda v: encode(v)),
@@ -254,6 +383,25 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "digits must have shape (..., length) … got shape (30,",
         ),
+        *not_bases("base", lambda v: rl.from_digits(P3, v)),
+        (
+            lambda: rl.from_digits(P3, (60, 60)),
+            ValueError,
+            "digits must have shape (..., 2) with a product of the bases of at most 2**63, got shape (3,)",
+        ),
+        (lambda: rl.from_digits(P3, [2**21] * 3 + [2]), ValueError, "digits must have shape (..., 4) with a product"),
+        (lambda: rl.from_digits(P3, (5, 5, 2)), ValueError, "digits must be from 0 to base - 1 = [4, 4, 1], got [0, "),
+        (lambda: rl.from_digits(-P3, (5, 5, 5)), ValueError, "digits must be from 0 to base - 1 = [4, 4, 4], got [0, "),
+    ],
+    "mixed_digits": [
+        *not_bases("bases", lambda v: rl.mixed_digits(5, v)),
+        (lambda: rl.mixed_digits(-1, (60, 24)), ValueError, "n must be from 0 to the product of bases minus 1 = 1439"),
+        (lambda: rl.mixed_digits(1440, (60, 24)), ValueError, "n must be from 0 … = 1439, got 1440"),
+        (lambda: rl.mixed_digits(P3 + 1, (2,)), ValueError, "n must be from 0 … = 1, got 1 to 3"),
+        (lambda: rl.mixed_digits(1.5, (60,)), TypeError, "n must be an int or an int64 tensor, got 1.5 of type float"),
+        (lambda: rl.mixed_digits(True, (60,)), TypeError, "n must be an int or an int64 tensor, got True of type bool"),
+        (lambda: rl.mixed_digits(P3.float(), (60,)), TypeError, "n must be an int or an int64 tensor, got tensor("),
+        (lambda: rl.mixed_digits(2**63, (60,)), TypeError, "n must be an int … got 9223372036854775808"),
     ],
     "decode_position": [
         *not_frequencies(lambda v: rl.decode_position(torch.ones(4), v)),
@@ -302,6 +450,28 @@ CASES: dict[str, list[Case]] = {
     "attention_entropy": [
         (lambda: rl.attention_entropy([0.5, 0.5]), TypeError, "weights must be a tensor, got list"),
         (lambda: rl.attention_entropy(P3), TypeError, "weights must be a floating-point tensor, got torch.int64"),
+    ],
+    "alibi_channels": [
+        (lambda: rl.alibi_channels(P3, X), TypeError, "q must be a floating-point tensor, got torch.int64"),
+        (lambda: rl.alibi_channels(X, X[0]), ValueError, "k must have 4 dimensions, got shape (2, 3, 8)"),
+        (
+            lambda: rl.alibi_channels(X, X[..., :4]),
+            ValueError,
+            "k must have shape (1, kv_heads, k_len, 8) with kv_heads dividing 2 to match q, got (1, 2, 3, 4)",
+        ),
+        (lambda: rl.alibi_channels(X[:, :1], X), ValueError, "k must have … dividing 1 to match q, got (1, 2, 3, 8)"),
+        (lambda: rl.alibi_channels(X, X.to(META)), ValueError, "k must be on cpu like the other tensors, got meta"),
+        *not_a_count("digits", lambda v: rl.alibi_channels(X, X, digits=v), 1),
+        (
+            lambda: rl.alibi_channels(X, X, k_positions=P3.float()),
+            TypeError,
+            "k_positions must be an int64 tensor, got torch.float32",
+        ),
+        (
+            lambda: rl.alibi_channels(X, X, k_positions=P3[:2]),
+            ValueError,
+            "k_positions must have shape (3,), got (2,)",
+        ),
     ],
     "alibi_slopes": not_a_count("heads", lambda v: rl.alibi_slopes(v), 1),
     "window_mask": not_a_count("window", lambda v: rl.window_mask(v), 1),
@@ -376,6 +546,17 @@ CASES: dict[str, list[Case]] = {
             "options of scheme 'rerope' must not contain slope",
         ),
         (lambda: rl.scheme("rerope", dim=8, window=-4), ValueError, "window must be an int of at least 0, got -4"),
+        (lambda: rl.scheme("yarn", dim=8, factor=2), ValueError, "scheme 'yarn' needs train_length; got dim, factor"),
+        (
+            lambda: rl.scheme("yarn", dim=8, factor=2, train_length=8, rotary_scale=-1),
+            ValueError,
+            "rotary_scale must be a positive finite number, got -1",
+        ),
+        (
+            lambda: rl.scheme("longrope", dim=2, short_factor=[1], long_factor=[2], train_length=8),
+            ValueError,
+            "scheme 'longrope' needs factor or rotary_scale (its attention factor); got neither",
+        ),
     ],
     "Scheme.from_hf": [
         (
@@ -401,7 +582,7 @@ CASES: dict[str, list[Case]] = {
         (
             lambda: hf({"rope_type": "lin"}),
             ValueError,
-            "rope_type must be one of 'default', 'linear', 'dynamic', got 'lin'",
+            "rope_type must be one of 'default', 'linear', 'dynamic', 'yarn', 'llama3', 'longrope', 'ntk', got 'lin'",
         ),
         (
             lambda: hf({"rope_type": "linear"}),
@@ -427,6 +608,52 @@ CASES: dict[str, list[Case]] = {
             "max_position_embeddings must equal 'original_max_position_embeddings' = 4 … got 8",
         ),
         (
+            lambda: hf({"rope_type": "linear", "type": "yarn", "factor": 2.0}),
+            ValueError,
+            "type must agree with rope_type 'linear' where both are given, got 'yarn'",
+        ),
+        (lambda: hf({"type": "su"}), ValueError, "rope_type must be one of 'default', … got 'su'"),
+        *[
+            (
+                lambda rope=rope, key=key: hf({k: v for k, v in rope.items() if k != key}),
+                ValueError,
+                f"rope of rope_type {rope['rope_type']!r} must contain {key!r}",
+            )
+            for rope in (YARN, LLAMA3, LONGROPE)
+            for key in rope
+            if key not in ("rope_type", "attention_factor")
+        ],
+        *[
+            (
+                lambda rope=rope: hf({**rope, "beta": 32}),
+                ValueError,
+                f"keys of rope_type {rope['rope_type']!r} must be among rope_type, rope_theta, … got 'beta'",
+            )
+            for rope in (YARN, LLAMA3, LONGROPE)
+        ],
+        (lambda: hf({**LLAMA3, "attention_factor": 1.0}), ValueError, "keys of rope_type 'llama3' must be among"),
+        (lambda: hf({**LLAMA3, "factor": None}), ValueError, "rope of rope_type 'llama3' must contain 'factor'"),
+        (lambda: hf({**YARN, "truncate": None}), TypeError, "truncate must be True or False, got None"),
+        (
+            lambda: hf({**YARN, "mscale": 0.7}),
+            ValueError,
+            "rope of rope_type 'yarn' must contain attention_factor, or both mscale and mscale_all_dim, … got mscale",
+        ),
+        (
+            lambda: hf({**YARN, "attention_factor": 1.0, "mscale": 0.7, "mscale_all_dim": 0.7}),
+            ValueError,
+            "rope of rope_type 'yarn' must contain … got attention_factor, mscale, mscale_all_dim",
+        ),
+        *not_positive("mscale", lambda v: hf({**YARN, "mscale": v, "mscale_all_dim": 1.0}))[:5],  # None is missing
+        *not_positive("mscale_all_dim", lambda v: hf({**YARN, "mscale_all_dim": v, "mscale": 1.0}))[:5],
+        *not_positive("attention_factor", lambda v: hf({**YARN, "attention_factor": v}))[:5],
+        (
+            lambda: hf({k: v for k, v in LONGROPE.items() if k != "attention_factor"}),
+            ValueError,
+            "rope of rope_type 'longrope' must contain 'factor' or 'attention_factor', or max_position_embeddings",
+        ),
+        *not_a_count("max_position_embeddings", lambda v: hf({**YARN, "factor": None}, max_position_embeddings=v), 1),
+        (
             lambda: hf({"rope_type": "linear", "factor": -1}),
             ValueError,
             "factor must be a positive finite number, got -1",
@@ -441,7 +668,7 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "partial_rotary_factor must be at most 1",
         ),
-        *not_positive("partial_rotary_factor", lambda v: hf({"rope_type": "default", "partial_rotary_factor": v})),
+        *not_positive("partial_rotary_factor", lambda v: hf({"rope_type": "default", "partial_rotary_factor": v}))[:5],
         (
             lambda: hf({"rope_type": "default", "partial_rotary_factor": 0.7}),
             ValueError,
@@ -455,7 +682,7 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "Scheme.to_hf": [
-        (lambda: Scheme().to_hf(), ValueError, "frequencies must be one of 'rope', 'pi', 'dynamic-ntk' … got None"),
+        (lambda: Scheme().to_hf(), ValueError, "frequencies must be one of 'rope', 'pi', 'dynamic-ntk', … got None"),
         (
             lambda: rl.scheme("ntk-old", dim=8, factor=2).to_hf(),
             ValueError,
@@ -506,6 +733,108 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "factor must be a positive finite number, got 0",
         ),
+    ],
+    "plan_from_hf": [
+        (lambda: plan(config=["x"]), TypeError, "config must be a dictionary or have to_dict, got list"),
+        (lambda: plan(model_type="cohere2"), ValueError, "model_type must be one that is tested (llama, … 'cohere2'"),
+        (
+            lambda: plan(attn_logit_softcapping=50.0),
+            ValueError,
+            "config must not contain 'attn_logit_softcapping' (no k",
+        ),
+        (
+            lambda: plan(rotary_pct=0.25),
+            ValueError,
+            "config must not contain 'rotary_pct' (an old spelling: … got 0.25",
+        ),
+        (lambda: plan(qk_rope_head_dim=64), ValueError, "config must not contain 'qk_rope_head_dim' … got 64"),
+        (lambda: plan(num_hidden_layers=None), ValueError, "config must contain 'num_hidden_layers', got ['head_dim'"),
+        *not_a_count("num_hidden_layers", lambda v: plan(num_hidden_layers=v), 1),
+        (lambda: plan(head_dim=None), ValueError, "config must contain 'hidden_size', or 'head_dim', got ['head_dim'"),
+        (
+            lambda: plan(head_dim=None, hidden_size=64),
+            ValueError,
+            "config must contain 'num_attention_heads', or 'head_dim', got",
+        ),
+        *not_a_count("hidden_size", lambda v: plan(head_dim=None, hidden_size=v, num_attention_heads=2), 1),
+        *not_a_count("num_attention_heads", lambda v: plan(head_dim=None, hidden_size=8, num_attention_heads=v), 1),
+        *not_a_count("head_dim", lambda v: plan(head_dim=v), 2),
+        (
+            lambda: plan(layer_types=["linear_attention"] * 2),
+            ValueError,
+            "layer_types must be one of 'full_attention', ",
+        ),
+        (
+            lambda: plan(layer_types=["full_attention"]),
+            ValueError,
+            "layer_types must have num_hidden_layers = 2 … got 1",
+        ),
+        (
+            lambda: plan(layer_types=["sliding_attention"] * 2),
+            ValueError,
+            "config must contain 'sliding_window' for layers of type 'sliding_attention', got None",
+        ),
+        (
+            lambda: plan(sliding_window=4, use_sliding_window=True),
+            ValueError,
+            "config must contain 'layer_types' where only some layers have the sliding window",
+        ),
+        *not_a_count("sliding_window", lambda v: plan(sliding_window=v), 1),
+        (lambda: plan(no_rope_layers=[1]), ValueError, "no_rope_layers must have one number per layer, 2, got 1"),
+        (
+            lambda: plan(query_pre_attn_scalar=4, attention_multiplier=0.5),
+            ValueError,
+            "config must contain query_pre_attn_scalar or attention_multiplier, not both; got 4, 0.5",
+        ),
+        *not_positive("query_pre_attn_scalar", lambda v: plan(query_pre_attn_scalar=v))[:5],
+        *not_positive("base_scale", lambda v: plan(attention_multiplier=v))[:5],
+        (lambda: plan(rope_parameters=[1]), TypeError, "rope_parameters must be a dictionary, got list"),
+        (lambda: plan(rope_parameters=None), ValueError, "rope must contain 'rope_theta', or rope_theta must be given"),
+        (
+            lambda: plan(rope_theta=5e5),
+            ValueError,
+            "rope_theta must agree with the 10000.0 of rope_parameters, got 5000",
+        ),
+        (
+            lambda: plan(rope_parameters={"rope_theta": 1e4, "factor": 2}),
+            ValueError,
+            "keys of rope_type 'default' must ",
+        ),
+        (
+            lambda: plan(rope_parameters={"sliding_attention": {"rope_theta": 1e4}}),
+            ValueError,
+            "rope_parameters must contain a dictionary for 'full_attention', got ['sliding_attention']",
+        ),
+        (
+            lambda: plan(rope_parameters={"full_attention": {"rope_theta": 1e4}, "rope_theta": 1e4}),
+            ValueError,
+            "keys of rope_parameters must be one of 'full_attention', 'sliding_attention', got 'rope_theta'",
+        ),
+        (lambda: plan(knobs={"slope": -1}), ValueError, "slope must be a finite number of at least 0, got -1"),
+    ],
+    "plan_to_hf": [
+        (
+            lambda: rl.plan_to_hf(ROPE, head_dim=8),
+            TypeError,
+            "plan must be a tuple of one Scheme per layer, got Scheme(",
+        ),
+        (lambda: rl.plan_to_hf((), head_dim=8), TypeError, "plan must be a tuple of one Scheme per layer, got ()"),
+        (
+            lambda: rl.plan_to_hf((ROPE, rl.scheme("pi", dim=4, factor=2)), head_dim=8),
+            ValueError,
+            "layers of plan with a window must be alike, and those without; got Scheme(",
+        ),
+        (
+            lambda: rl.plan_to_hf((rl.scheme("rope", dim=4, causal=False),), head_dim=8),
+            ValueError,
+            "plan must be causal and have one base_scale to go into a config, got (Scheme(",
+        ),
+        (
+            lambda: rl.plan_to_hf((rl.scheme("rerope", dim=4, window=4),), head_dim=8),
+            ValueError,
+            "only the frequencies of a scheme … got Scheme(",
+        ),
+        *not_a_count("head_dim", lambda v: rl.plan_to_hf((ROPE,), head_dim=v), 4),
     ],
     "attention": [
         (lambda: attend(q=None), TypeError, "q must be a tensor, got NoneType"),
@@ -615,6 +944,107 @@ CASES: dict[str, list[Case]] = {
             "backend must be one of 'auto', 'reference', got 'flex'",
         ),
     ],
+    "KVCache": [
+        (lambda: rl.KVCache("rope"), TypeError, "plan must be a Scheme or a plan … got 'rope'"),
+        (lambda: rl.KVCache([ROPE]), TypeError, "plan must be a Scheme or a plan (a tuple of one Scheme per layer)"),
+        (lambda: rl.KVCache(()), ValueError, "plan must have at least one layer, got ()"),
+        *not_a_count("length", lambda v: rl.KVCache(ROPE, length=v), 1),
+        *not_a_count("max_length", lambda v: rl.KVCache(ROPE, max_length=v), 1),
+        *not_a_count("rollback", lambda v: rl.KVCache(ROPE, rollback=v), 0),
+        (lambda: rl.KVCache(ROPE, padding=[1]), TypeError, "padding must be an int64 tensor, got list"),
+        (lambda: rl.KVCache(ROPE, padding=P3.view(1, 3)), ValueError, "padding must have shape (batch,), got (1, 3)"),
+        (lambda: rl.KVCache(ROPE, padding=P3 - 1), ValueError, "padding must be at least 0, got -1"),
+        *not_a_count("length", lambda v: rl.KVCache(ROPE).truncate(v), 0),
+        (lambda: rl.KVCache(ROPE).truncate(4), ValueError, "length must be at most the 0 tokens of the cache, got 4"),
+        (
+            lambda: cached(Scheme(None, visible_window=2)).truncate(1),
+            ValueError,
+            "length must be at least 2: layer 0 sees a window and has dropped what came before (rollback=0 … got 1",
+        ),
+        (lambda: cached().reorder([0]), TypeError, "rows must be an int64 tensor, got list"),
+        (lambda: cached().reorder(P3.view(1, 3)), ValueError, "rows must have shape (new_batch,), got (1, 3)"),
+        (lambda: cached().reorder(P3[:0]), ValueError, "rows must have shape (new_batch,), got (0,)"),
+        (lambda: cached().reorder(P3.to(META)), ValueError, "rows must be on cpu … got meta"),
+        (lambda: cached().extend(X.int(), X), TypeError, "k must be a floating-point tensor, got torch.int32"),
+        (lambda: cached().extend(X, X[0]), ValueError, "v must have 4 dimensions, got shape (2, 3, 8)"),
+        (
+            lambda: cached().extend(X, X[:, :1]),
+            ValueError,
+            "v must have shape (1, 2, 3, 'value_dim') to match k, got (1, 1, 3, 8)",
+        ),
+        (lambda: attend(cache={}), TypeError, "cache must be a KVCache, got dict"),
+        *[
+            (lambda name=name: attend(cache=rl.KVCache(ROPE), **{name: P3}), ValueError, f"{name} must be None with a")
+            for name in ("q_positions", "k_positions", "lengths", "document_ids", "bias")
+        ],
+        (lambda: attend(cache=rl.KVCache(ROPE), length=9), ValueError, "length must be None with a cache… got 9"),
+        *not_a_count("layer", lambda v: attend(cache=rl.KVCache(ROPE), layer=v), 0),
+        (
+            lambda: attend(cache=rl.KVCache((ROPE, ROPE)), layer=2),
+            ValueError,
+            "layer must be below 2, the layers of the cache, got 2",
+        ),
+        (
+            lambda: attend(cache=rl.KVCache((ROPE, Scheme())), layer=1),
+            ValueError,
+            "scheme must be that of layer 1 of the cache, Scheme(None), got Scheme(FrequencySpec('rope', dim=4))",
+        ),
+        (
+            lambda: attend(q=X[:, :, 1:], cache=rl.KVCache(ROPE)),
+            ValueError,
+            "q must hold the new tokens like k with a cache, 3, got 2",
+        ),
+        (
+            lambda: attend(k=X.clone().requires_grad_(), cache=rl.KVCache(ROPE)),
+            ValueError,
+            "q, k, v and frequencies must not require gradients with a cache… torch.no_grad()",
+        ),
+        (
+            lambda: attend(cache=cached(max_length=4)),
+            ValueError,
+            "k must fit into the cache, which takes 4 tokens (max_length) and holds 3, got 3 more",
+        ),
+        (
+            lambda: attend(cache=cached(length=5)),
+            ValueError,
+            "k must fit into the cache, which takes 5 tokens (length) and holds 3, got 3 more",
+        ),
+        (
+            lambda: attend(*[X.double()] * 3, cache=cached()),
+            ValueError,
+            "k must have the dtype and device of the cache (torch.float32, cpu), got torch.float64, cpu",
+        ),
+        (
+            lambda: attend(*[X.expand(2, 2, 3, 8)] * 3, cache=cached()),
+            ValueError,
+            "k must have shape (1, 2, tokens, 8) like what is cached, got (2, 2, 3, 8)",
+        ),
+        (
+            lambda: attend(v=X[..., :5], cache=cached()),
+            ValueError,
+            "v must have shape (1, 2, tokens, 8) like what is cached, got (1, 2, 3, 5)",
+        ),
+        (
+            lambda: attend(cache=rl.KVCache(ROPE, padding=P3)),
+            ValueError,
+            "padding of the cache must have one entry per row, 1, got 3",
+        ),
+        (
+            lambda: attend(cache=cached(), frequencies=OMEGA),
+            ValueError,
+            "frequencies must be the tensor of the first call, whose keys it turned; got another",
+        ),
+        (
+            lambda: attend(k=X[:, :1], v=X[:, :1], cache=rl.KVCache(ROPE), frequencies=OMEGA.expand(2, 2)),
+            ValueError,
+            "frequencies must be (dim/2,) with a cache and grouped keys (1 kv_heads)… got (2, 2)",
+        ),
+        (
+            lambda: attend(scheme=DYNAMIC, cache=rl.KVCache(DYNAMIC), frequencies=OMEGA),
+            ValueError,
+            "frequencies must be None with a cache for a scheme whose own depend on the length: … got a tensor",
+        ),
+    ],
     "explain_backend": [
         (lambda: rl.explain_backend(X, X, X, ROPE, backend=""), ValueError, "backend must be one of 'auto', … got ''"),
         (lambda: rl.explain_backend(X, X, X, "rope"), TypeError, "scheme must be a Scheme … got str"),
@@ -676,5 +1106,5 @@ def test_every_public_name_is_in_the_table() -> None:
 
 
 def test_unknown_attribute() -> None:
-    with pytest.raises(AttributeError, match="module 'rope_lessons' has no attribute 'yarn'"):
-        _ = rl.yarn
+    with pytest.raises(AttributeError, match="module 'rope_lessons' has no attribute 'yarnn'"):
+        _ = rl.yarnn

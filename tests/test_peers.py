@@ -15,7 +15,8 @@ import torch
 import yaml
 from rotary_embedding_torch import RotaryEmbedding
 from torch import Tensor
-from transformers import GPTNeoXConfig, LlamaConfig, PhiConfig
+from transformers import Gemma3TextConfig, GPTNeoXConfig, LlamaConfig, PhiConfig
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
 from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
 from transformers.models.gpt_neox.modeling_gpt_neox import apply_rotary_pos_emb as neox_apply
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj_apply
@@ -204,31 +205,52 @@ def test_converted_weights_run_in_the_other_library() -> None:
     assert (unconverted - q @ k.mT).abs().max() > 10
 
 
+TRAINED = {"original_max_position_embeddings": 512}
 ROPE_DICTIONARIES = [
     ({"rope_type": "default", "rope_theta": 10_000.0}, "rope"),
     ({"rope_type": "default", "rope_theta": 500_000.0}, "rope"),
     ({"rope_type": "linear", "rope_theta": 10_000.0, "factor": 4.0}, "pi"),
     ({"rope_type": "dynamic", "rope_theta": 10_000.0, "factor": 2.0}, "dynamic-ntk"),
-]
+    ({"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0} | TRAINED, "yarn"),
+    (
+        {"rope_type": "yarn", "rope_theta": 150_000.0, "factor": 32.0, "beta_fast": 16.0, "beta_slow": 2.0}
+        | {"truncate": False, "attention_factor": 1.25} | TRAINED, "yarn",
+    ),
+    (
+        {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0}
+        | {"high_freq_factor": 4.0} | TRAINED, "llama3",
+    ),
+    ({"rope_type": "longrope", "rope_theta": 10_000.0, "attention_factor": 1.19} | TRAINED, "longrope"),
+]  # fmt: skip
+
+
+def filled(rope: dict, dim: int) -> dict:
+    """With LongRoPE's lists, which have a number for each pair."""
+    if rope["rope_type"] != "longrope":
+        return dict(rope)
+    return rope | {
+        "short_factor": [1 + t / 64 for t in range(dim // 2)],
+        "long_factor": [t + 1 for t in range(dim // 2)],
+    }
 
 
 @pytest.mark.parametrize(("rope", "kind"), ROPE_DICTIONARIES)
 def test_from_hf_reads_a_config(rope: dict, kind: str) -> None:
-    config = llama_config(64, 2048, dict(rope))
+    config = llama_config(64, 2048, filled(rope, 64))
     scheme = Scheme.from_hf(
         config.rope_parameters, head_dim=config.head_dim, max_position_embeddings=config.max_position_embeddings
     )
     assert scheme.frequencies.kind == kind
     assert scheme.layout == "half"
-    torch.testing.assert_close(
-        scheme.frequencies(length=2048).float(), LlamaRotaryEmbedding(config).inv_freq, rtol=1e-6, atol=0
-    )
+    rotary, length = LlamaRotaryEmbedding(config), 512 if kind == "longrope" else 2048
+    torch.testing.assert_close(scheme.frequencies(length=length).float(), rotary.inv_freq, rtol=1e-6, atol=0)
+    assert scheme.rotary_scale == rotary.attention_scaling
 
 
 @pytest.mark.parametrize(("rope", "kind"), ROPE_DICTIONARIES)
 @pytest.mark.parametrize("share", [None, 0.25, 0.75])
 def test_hf_round_trip(rope: dict, kind: str, share: float | None) -> None:
-    rope = rope | ({"partial_rotary_factor": share} if share else {})
+    rope = filled(rope, int(64 * (share or 1))) | ({"partial_rotary_factor": share} if share else {})
     if kind == "dynamic-ntk":
         rope["original_max_position_embeddings"] = 2048
     scheme = Scheme.from_hf(rope, head_dim=64)
@@ -236,7 +258,9 @@ def test_hf_round_trip(rope: dict, kind: str, share: float | None) -> None:
     assert Scheme.from_hf(scheme.to_hf(head_dim=64), head_dim=64) == scheme
     if share is None:  # and through a config of transformers
         again = LlamaRotaryEmbedding(llama_config(64, 2048, scheme.to_hf()))
-        torch.testing.assert_close(scheme.frequencies(length=2048).float(), again.inv_freq, rtol=1e-6, atol=0)
+        length = 512 if kind == "longrope" else 2048
+        torch.testing.assert_close(scheme.frequencies(length=length).float(), again.inv_freq, rtol=1e-6, atol=0)
+        assert scheme.rotary_scale == again.attention_scaling
 
 
 def test_hf_share_reads_back_every_rotary_dim() -> None:
@@ -366,6 +390,53 @@ def test_transformers_dynamic_ntk_remembers_the_longest_text() -> None:
     assert error > 0.1
     measured = [64, 1000, 100, 99, error]
     check_statement("test_transformers_dynamic_ntk_remembers_the_longest_text", "transformers", measured)
+
+
+def test_transformers_yarn_ignores_truncate_of_a_layer_type() -> None:
+    """``truncate`` is read from the outer dictionary, also where each layer type has a dictionary of its own."""
+    rope = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 8.0, "original_max_position_embeddings": 4096}
+    rope |= {"truncate": False}
+    config = Gemma3TextConfig(head_dim=DIM, rope_parameters={
+        "full_attention": dict(rope), "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+    })  # fmt: skip
+    theirs = Gemma3RotaryEmbedding(config).full_attention_inv_freq
+    wanted, rounded = (rl.yarn_frequencies(DIM, 8, 4096, truncate=truncate) for truncate in (False, True))
+    torch.testing.assert_close(llama(length=32_768, **rope).inv_freq, wanted.float(), rtol=1e-5, atol=0)  # flat: read
+    torch.testing.assert_close(theirs, rounded.float(), rtol=1e-5, atol=0)  # one per layer type: not read
+    ours_too = rl.plan_from_hf(config)[5].frequencies
+    assert ours_too == FrequencySpec("yarn", dim=DIM, factor=8.0, train_length=4096, truncate=False)
+    off = 100 * float((theirs / wanted - 1).abs().max())
+    assert off > 5
+    test = "test_transformers_yarn_ignores_truncate_of_a_layer_type"
+    check_statement(test, "transformers", [DIM, 4096, 8, off])
+
+
+def test_transformers_yarn_can_run_backwards() -> None:
+    """The ends of the ramp are cut to 0 … d - 1: where all pairs go round often, all of them are interpolated."""
+    rotary = llama(64, rope_type="yarn", rope_theta=10.0, factor=8.0, original_max_position_embeddings=100_000)
+    plain = rl.rope_frequencies(64, 10.0)
+    slowest = float(rl.turns(plain, 100_000)[-1])
+    assert slowest > 32
+    torch.testing.assert_close(rotary.inv_freq, (plain / 8).float(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(rl.ntk_by_parts_frequencies(64, 8, 100_000, 10.0), plain)  # the paper: none of them
+    with pytest.raises(ValueError, match="ramp does not run backwards"):
+        rl.yarn_frequencies(64, 8, 100_000, 10.0)
+    check_statement("test_transformers_yarn_can_run_backwards", "transformers", [10, 64, 100_000, slowest, 32, 8])
+
+
+def test_transformers_goes_on_with_keys_that_it_does_not_use() -> None:
+    """A misspelt key gives a warning and the default; ``mscale`` without ``mscale_all_dim`` not even that."""
+    rope = {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 4096}
+    usual = llama(length=32_768, **rope)
+    for odd in ({"beta_fats": 8.0}, {"mscale": 0.5}):
+        rotary = llama(length=32_768, **rope, **odd)
+        assert torch.equal(rotary.inv_freq, usual.inv_freq)
+        assert rotary.attention_scaling == usual.attention_scaling
+        with pytest.raises(ValueError, match=next(iter(odd))):
+            Scheme.from_hf(rope | odd | {"rope_theta": 10_000.0}, head_dim=DIM)
+    halved = rl.yarn_attention_factor(8, mscale=0.5)
+    measured = [8, 0.5, usual.attention_scaling, halved]
+    check_statement("test_transformers_goes_on_with_keys_that_it_does_not_use", "transformers", measured)
 
 
 def test_they_agree_at_short_positions() -> None:

@@ -42,7 +42,7 @@ def test_table_error(position: int, dim: int, base: float, device: torch.device)
         assert largest_error(table, exact) <= 6e-8
 
 
-@pytest.mark.parametrize("kind", ["pi", "ntk-old", "ntk-fixed", "ntk-aware"])
+@pytest.mark.parametrize("kind", ["pi", "ntk-old", "ntk-fixed", "ntk-aware", "ntk-mixed"])
 def test_frequencies_against_50_digits(kind: str) -> None:
     """Relative error of a frequency of at most 2^-50: at position 1M that moves an angle by 1e-9."""
     dim, factor, base = 128, 8, mpmath.mpf(10_000)
@@ -53,6 +53,9 @@ def test_frequencies_against_50_digits(kind: str) -> None:
             "ntk-old": lambda t: (base * kappa) ** (-mpmath.mpf(2 * t) / dim),
             "ntk-fixed": lambda t: (base * kappa) ** (-mpmath.mpf(2 * t) / dim) / kappa ** (mpmath.mpf(2) / dim),
             "ntk-aware": lambda t: (base * kappa ** (mpmath.mpf(dim) / (dim - 2))) ** (-mpmath.mpf(2 * t) / dim),
+            "ntk-mixed": lambda t: (
+                base ** (-mpmath.mpf(2 * t) / dim) / kappa ** (mpmath.mpf(2 * (t + 1)) / dim) ** mpmath.mpf("0.625")
+            ),
         }[kind]
         got = FrequencySpec(kind, dim=dim, factor=factor)().tolist()
         for t, frequency in enumerate(got):

@@ -130,7 +130,9 @@ def test_converted_weights_give_the_same_scores(heads: tuple[int, int], dims: tu
 
 OPTIONS = {
     "rope": {}, "pi": {"factor": 1}, "ntk-old": {"factor": 1}, "ntk-fixed": {"factor": 1}, "ntk-aware": {"factor": 1},
-    "dynamic-ntk": {"factor": 1, "train_length": 64},
+    "ntk-mixed": {"factor": 1}, "dynamic-ntk": {"factor": 1, "train_length": 64},
+    "ntk-by-parts": {"factor": 1, "train_length": 64}, "yarn": {"factor": 1, "train_length": 64},
+    "llama3": {"factor": 1, "train_length": 64}, "longrope": {"train_length": 64},
 }  # fmt: skip
 
 
@@ -141,7 +143,10 @@ def test_every_frequency_method_is_listed() -> None:
 @pytest.mark.parametrize("kind", FREQUENCIES)
 @given(st.integers(2, 64), bases)
 def test_factor_1_changes_nothing(kind: str, pairs: int, base: float) -> None:
-    spec = FrequencySpec(kind, dim=2 * pairs, base=base, **OPTIONS[kind])
+    options = dict(OPTIONS[kind])
+    if kind == "longrope":
+        options["short_factor"] = options["long_factor"] = (1.0,) * pairs
+    spec = FrequencySpec(kind, dim=2 * pairs, base=base, **options)
     torch.testing.assert_close(spec(length=64), rl.rope_frequencies(2 * pairs, base), rtol=1e-14, atol=0)
 
 

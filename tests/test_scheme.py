@@ -18,10 +18,16 @@ SPECS = {
     "ntk-old": FrequencySpec("ntk-old", dim=8, factor=4),
     "ntk-fixed": FrequencySpec("ntk-fixed", dim=8, factor=4),
     "ntk-aware": FrequencySpec("ntk-aware", dim=8, factor=4),
+    "ntk-mixed": FrequencySpec("ntk-mixed", dim=8, factor=4),
     "dynamic-ntk": FrequencySpec("dynamic-ntk", dim=8, factor=4, train_length=16),
+    "ntk-by-parts": FrequencySpec("ntk-by-parts", dim=8, factor=4, train_length=16),
+    "yarn": FrequencySpec("yarn", dim=8, factor=4, train_length=16),
+    "llama3": FrequencySpec("llama3", dim=8, factor=4, train_length=16),
+    "longrope": FrequencySpec("longrope", dim=8, short_factor=(1, 2, 2, 2), long_factor=(1, 2, 4, 8), train_length=16),
 }
 OPTIONS = {
     **{name: dict(spec.options) for name, spec in SPECS.items()},
+    "longrope": {**dict(SPECS["longrope"].options), "factor": 4},
     "nope": {},
     "alibi": {},
     "window": {"dim": 8, "visible_window": 4},
@@ -45,13 +51,18 @@ def test_specs_compute_their_functions(device: torch.device) -> None:
         "ntk-old": rl.ntk_frequencies(8, 4, variant="old"),
         "ntk-fixed": rl.ntk_frequencies(8, 4, variant="fixed"),
         "ntk-aware": rl.ntk_frequencies(8, 4, variant="aware"),
+        "ntk-mixed": rl.mixed_radix_frequencies(8, 4, 0.625),
         "dynamic-ntk": rl.dynamic_ntk_frequencies(8, 100, 16, 4),
+        "ntk-by-parts": rl.ntk_by_parts_frequencies(8, 4, 16),
+        "yarn": rl.yarn_frequencies(8, 4, 16),
+        "llama3": rl.llama3_frequencies(8, 4, 16),
+        "longrope": rl.rope_frequencies(8) / torch.tensor([1, 2, 4, 8]),
     }
     for name, spec in SPECS.items():
         frequencies = spec(length=100, device=device)
         assert frequencies.device.type == device.type
         torch.testing.assert_close(frequencies.cpu(), wanted[name], rtol=1e-14, atol=0)
-        assert spec.needs_length == (name == "dynamic-ntk")
+        assert spec.needs_length == (name in ("dynamic-ntk", "longrope"))
         assert spec.dim == 8
 
 
@@ -78,6 +89,8 @@ def test_rows_set_their_knobs() -> None:
     rope = SPECS["rope"]
     wanted = {
         **{name: Scheme(spec) for name, spec in SPECS.items()},
+        "yarn": Scheme(SPECS["yarn"], rotary_scale=rl.yarn_attention_factor(4)),
+        "longrope": Scheme(SPECS["longrope"], rotary_scale=rl.longrope_attention_factor(4, 16)),
         "nope": Scheme(None),
         "alibi": Scheme(None, alibi=True),
         "window": Scheme(rope, visible_window=4),

@@ -1,12 +1,14 @@
 """Attention for every setting of the five knobs.
 
-``attention`` checks its arguments, works out who sees whom, and hands over to a backend. The ``reference`` backend
-is dense and reads like the equation; it is what any faster backend is tested against.
+``attention`` checks its arguments and hands over to a backend. The ``reference`` backend is dense and reads like the
+equation; it is what the faster backends are tested against.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,11 +21,29 @@ from rope_lessons._checks import (
     check_positions,
     check_tensor,
 )
-from rope_lessons.attention.reference import reference_attention
-from rope_lessons.attention.visibility import visible_keys
+from rope_lessons.attention import flash, flex, reference
+from rope_lessons.attention.cache import KVCache
+from rope_lessons.attention.call import Call
+from rope_lessons.attention.visibility import check_padding
 from rope_lessons.scheme import Scheme
 
-BACKENDS = ("auto", "reference")
+
+class Backend(NamedTuple):
+    """A way to compute attention."""
+
+    supports: Callable[[Call], str | None]  # why it cannot do a call; None if it can
+    worthwhile: Callable[[Call], str | None]  # why it would be no gain for this call; None if it is one
+    describe: Callable[[Call], str]  # what it does with a call that it can do
+    run: Callable[[Call], tuple[Tensor, Tensor]]  # output and log-sum-exp
+
+
+# In the order in which "auto" tries them. The last one takes every call.
+_BACKENDS: dict[str, Backend] = {
+    "flash": Backend(flash.supports, flash.worthwhile, flash.describe, flash.run),
+    "flex": Backend(flex.supports, flex.worthwhile, flex.describe, flex.run),
+    "reference": Backend(reference.supports, reference.supports, reference.describe, reference.run),
+}
+BACKENDS = ("auto", *_BACKENDS)
 
 
 def attention(
@@ -39,6 +59,8 @@ def attention(
     bias: Tensor | None = None,
     length: int | None = None,
     frequencies: Tensor | None = None,
+    cache: KVCache | None = None,
+    layer: int = 0,
     backend: str = "auto",
 ) -> Tensor:
     r"""Softmax attention with the five knobs of a scheme.
@@ -69,13 +91,18 @@ def attention(
             when positions are given.
         frequencies: float64 ``(dim/2,)`` or ``(heads, dim/2)``, in place of the scheme's (also for a scheme that has
             none). Gradients flow to it.
-        backend: ``"auto"`` or ``"reference"``.
+        cache: a :class:`KVCache`. Then q, k and v hold the new tokens only, and positions, ``lengths``,
+            ``document_ids``, ``bias`` and ``length`` are the cache's own business.
+        layer: number of the layer in the cache.
+        backend: ``"reference"`` (dense), ``"flash"`` (PyTorch's own kernels, no tensor over all pairs), or ``"auto"``:
+            the fastest that takes the call; :func:`explain_backend` says which and why.
 
     Returns:
         tensor ``(batch, heads, q_len, value_dim)`` of the dtype of ``v``.
 
     Raises:
-        TypeError, ValueError: shapes, dtypes or devices that don't match; an unknown backend.
+        TypeError, ValueError: shapes, dtypes or devices that don't match; an unknown backend, or one that cannot do
+            this call.
 
     Chapter 02 derives it for RoPE; each later chapter turns one knob.
 
@@ -96,6 +123,8 @@ def attention(
         bias=bias,
         length=length,
         frequencies=frequencies,
+        cache=cache,
+        layer=layer,
         backend=backend,
     )[0]
 
@@ -113,6 +142,8 @@ def attention_with_lse(
     bias: Tensor | None = None,
     length: int | None = None,
     frequencies: Tensor | None = None,
+    cache: KVCache | None = None,
+    layer: int = 0,
     backend: str = "auto",
 ) -> tuple[Tensor, Tensor]:
     r"""As :func:`attention`, with the log-sum-exp of each query's scores.
@@ -137,25 +168,25 @@ def attention_with_lse(
     """
     shapes = _check_inputs(q, k, v, scheme)
     check_choice("backend", backend, BACKENDS)
-    visible = visible_keys(scheme, shapes.q_len, shapes.k_len, shapes.batch, q.device, lengths, document_ids)
-    if length is None and q_positions is None and k_positions is None:
-        length = shapes.k_len  # with positions given, only the caller knows: a scheme that needs the length says so
-    elif length is not None:
-        check_count("length", length, least=1)
-    q_positions, k_positions = _positions(q_positions, k_positions, shapes, q.device)
-    if frequencies is not None:
-        _check_override(frequencies, shapes)
-    elif scheme.frequencies is not None:
-        frequencies = scheme.frequencies(length, device=q.device)
-    _check_bias(bias, shapes, q.device)
-    return reference_attention(q, k, v, scheme, q_positions, k_positions, visible, bias, frequencies)
+    if cache is not None:
+        not_with_a_cache = {
+            "q_positions": q_positions, "k_positions": k_positions, "lengths": lengths, "document_ids": document_ids,
+            "bias": bias, "length": length,
+        }  # fmt: skip
+        _check_cache(cache, not_with_a_cache)
+        if frequencies is not None:
+            _check_override(frequencies, shapes)
+        return cache.attend(q, k, v, scheme, layer, frequencies, partial(attention_with_lse, backend=backend))
+    call = _call(q, k, v, scheme, shapes, q_positions, k_positions, lengths, document_ids, bias, length, frequencies)
+    return _BACKENDS[_choose(call, backend)[0]].run(call)
 
 
-def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend: str = "auto") -> str:
+def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend: str = "auto", **options: Any) -> str:
     """Which backend ``attention`` would use for these inputs, and why.
 
     Args:
         q, k, v, scheme, backend: as for :func:`attention`.
+        options: its other keyword arguments: positions, ``lengths``, ``document_ids``, ``bias``, ….
 
     Returns:
         a line of text.
@@ -165,12 +196,65 @@ def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend:
 
     >>> from rope_lessons import scheme
     >>> q = k = v = torch.zeros(1, 1, 2, 4)
-    >>> explain_backend(q, k, v, scheme("rope", dim=4))
-    'reference: dense; it is the only backend of this version and takes every scheme'
+    >>> explain_backend(q, k, v, scheme("rope", dim=4), backend="reference")
+    'reference: dense, every score is computed'
+    >>> explain_backend(q, k, v, scheme("rope", dim=4), backend="flash")
+    "flash: one kernel call, PyTorch's flash kernel for the CPU"
     """
-    _check_inputs(q, k, v, scheme)
+    shapes = _check_inputs(q, k, v, scheme)
     check_choice("backend", backend, BACKENDS)
-    return "reference: dense; it is the only backend of this version and takes every scheme"
+    known = ("q_positions", "k_positions", "lengths", "document_ids", "bias", "length", "frequencies")
+    for name in options:
+        check_choice("options", name, known)
+    call = _call(q, k, v, scheme, shapes, *(options.get(name) for name in known))
+    name, why = _choose(call, backend)
+    return f"{name}: {_BACKENDS[name].describe(call)}{why}"
+
+
+def _choose(call: Call, backend: str) -> tuple[str, str]:
+    """The backend, and why not one that comes before it."""
+    if backend != "auto":
+        reason = _BACKENDS[backend].supports(call)
+        if reason is not None:
+            raise ValueError(f"backend must be 'auto' or another one for this call, got {backend!r}: {reason}")
+        return backend, ""
+    passed_over = ""
+    for name, candidate in _BACKENDS.items():
+        reason = candidate.supports(call) or candidate.worthwhile(call)
+        if reason is None:
+            return name, passed_over
+        passed_over += f"; not {name}: {reason}"
+    raise AssertionError("the reference takes every call")
+
+
+def _call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scheme: Scheme,
+    shapes: _Shapes,
+    q_positions: Tensor | None,
+    k_positions: Tensor | None,
+    lengths: Tensor | None,
+    document_ids: Tensor | None,
+    bias: Tensor | None,
+    length: int | None,
+    frequencies: Tensor | None,
+) -> Call:
+    """The arguments, checked and filled in."""
+    check_padding(lengths, document_ids, shapes.batch, shapes.k_len, q.device)
+    given = q_positions is not None or k_positions is not None
+    if length is None and not given:
+        length = shapes.k_len  # with positions given, only the caller knows: a scheme that needs the length says so
+    elif length is not None:
+        check_count("length", length, least=1)
+    q_positions, k_positions = _positions(q_positions, k_positions, shapes, q.device)
+    if frequencies is not None:
+        _check_override(frequencies, shapes)
+    elif scheme.frequencies is not None:
+        frequencies = scheme.frequencies(length, device=q.device)
+    _check_bias(bias, shapes, q.device)
+    return Call(q, k, v, scheme, q_positions, k_positions, given, lengths, document_ids, bias, frequencies)
 
 
 class _Shapes(NamedTuple):
@@ -231,6 +315,17 @@ def _positions(
                 f"{name} must have shape ({seq},) or ({shapes.batch}, {seq}), got {tuple(positions.shape)}"
             )
     return q_positions, k_positions
+
+
+def _check_cache(cache: KVCache, options: dict[str, Any]) -> None:
+    if not isinstance(cache, KVCache):
+        raise TypeError(f"cache must be a KVCache, got {type(cache).__name__}")
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} must be None with a cache, which counts the tokens itself (KVCache takes length and padding), "
+                f"got {value if isinstance(value, int) else 'a tensor'}"
+            )
 
 
 def _check_override(frequencies: Tensor, shapes: _Shapes) -> None:

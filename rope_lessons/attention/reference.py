@@ -12,9 +12,31 @@ import torch
 from torch import Tensor
 
 from rope_lessons._float64 import exact
+from rope_lessons.attention.call import Call
+from rope_lessons.attention.visibility import visible_keys
 from rope_lessons.local import alibi_slopes
 from rope_lessons.rotary import apply_rotary
 from rope_lessons.scheme import Scheme, default_base_scale
+
+
+def supports(call: Call) -> str | None:
+    """It takes every call."""
+    return None
+
+
+def describe(call: Call) -> str:
+    """What it does."""
+    return "dense, every score is computed"
+
+
+def run(call: Call) -> tuple[Tensor, Tensor]:
+    """Output and log-sum-exp."""
+    visible = visible_keys(
+        call.scheme, call.q_len, call.k_len, call.q.shape[0], call.q.device, call.lengths, call.document_ids
+    )
+    return reference_attention(
+        call.q, call.k, call.v, call.scheme, call.q_positions, call.k_positions, visible, call.bias, call.frequencies
+    )
 
 
 def reference_attention(

@@ -20,17 +20,15 @@ def visible_keys(
     document_ids: Tensor | None = None,
 ) -> Tensor:
     """Boolean ``(batch or 1, 1, q_len, k_len)``: True where a query sees a key. Queries are the last tokens."""
+    check_padding(lengths, document_ids, batch, k_len, device)
     token = torch.arange(k_len, device=device).unsqueeze(0)  # (1, k_len): number of each token
     real, document = torch.ones_like(token, dtype=torch.bool), torch.zeros_like(token)
     if lengths is not None:
-        _check_ids("lengths", lengths, device, ((batch,),))
-        _check_lengths(lengths, k_len)
         real = token < lengths.unsqueeze(-1)  # (batch, k_len)
     if document_ids is not None:
-        _check_ids("document_ids", document_ids, device, ((k_len,), (batch, k_len)))
         ids = torch.atleast_2d(document_ids)
         real = real & (ids >= 0)
-        document, token = _runs(ids)
+        document, token = document_runs(ids)
     last = slice(k_len - q_len, k_len)
     q_token = token[..., last]
     visible = document[..., last].unsqueeze(-1) == document.unsqueeze(-2)
@@ -43,7 +41,18 @@ def visible_keys(
     return visible.unsqueeze(1)
 
 
-def _runs(ids: Tensor) -> tuple[Tensor, Tensor]:
+def check_padding(
+    lengths: Tensor | None, document_ids: Tensor | None, batch: int, k_len: int, device: torch.device
+) -> None:
+    """Dtypes, devices and shapes of what says which tokens are real; values too, where they can be read."""
+    if lengths is not None:
+        _check_ids("lengths", lengths, device, ((batch,),))
+        _check_lengths(lengths, k_len)
+    if document_ids is not None:
+        _check_ids("document_ids", document_ids, device, ((k_len,), (batch, k_len)))
+
+
+def document_runs(ids: Tensor) -> tuple[Tensor, Tensor]:
     """For each token the number of its run of equal ids, and its own number within the run:
     ``[3, 3, 5, 5, 5]`` gives ``[0, 0, 1, 1, 1]`` and ``[0, 1, 0, 1, 2]``."""
     index = torch.arange(ids.shape[-1], device=ids.device).expand(ids.shape)

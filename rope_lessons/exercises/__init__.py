@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-CHAPTERS = ("sinusoidal", "rotary", "radix")
+CHAPTERS = ("sinusoidal", "rotary", "radix", "mixed_radix", "circles", "entropy", "local")
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from typing import Any
+
 import mpmath as mp
 import numpy as np
 import torch
 from torch import Tensor
+
+import rope_lessons as rl
+from rope_lessons.lab import byte_lm
 
 B = 10_000.0
 
@@ -74,3 +81,38 @@ def fit_distances(targets: np.ndarray, distances: np.ndarray, dim: int, ridge: f
 
 def rms(x: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(x))))
+
+
+@cache
+def byte_model() -> tuple[byte_lm.ByteLM, Tensor]:
+    """The small model of chapter 03 (seed 0, trained on 64 bytes), and every fourth window of its test text."""
+    return byte_lm.load(), byte_lm.evaluation_windows()[::4]
+
+
+def score_bytes(length: int, scheme: rl.Scheme | None = None, frequencies: Tensor | None = None) -> tuple[float, float]:
+    """Accuracy and loss (nats) of the small model on 13 312 bytes, read in pieces of ``length``."""
+    return _score(length, scheme, None if frequencies is None else tuple(frequencies.tolist()))
+
+
+@cache
+def _score(length: int, scheme: rl.Scheme | None, frequencies: tuple[float, ...] | None) -> tuple[float, float]:
+    model, windows = byte_model()
+    given = None if frequencies is None else torch.tensor(frequencies, dtype=torch.float64)
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, own: rl.Scheme) -> Tensor:
+        return rl.attention(q, k, v, own, frequencies=given)
+
+    hits, losses = byte_lm.evaluate(model, windows, length, (scheme,) * 2 if scheme else None, attend)
+    return hits.mean().item(), losses.mean().item()
+
+
+def stored_rows(name: str) -> list[dict[str, Any]]:
+    """The rows of a stored result, such as ``radix_byte_lm`` (five seeds)."""
+    rows: list[dict[str, Any]] = json.loads((byte_lm.CHECKPOINTS / f"{name}.json").read_text("utf8"))["rows"]
+    return rows
+
+
+def mean_over_seeds(rows: list[dict[str, Any]], value: str, **fixed: Any) -> float:
+    found = [row[value] for row in rows if all(row[key] == wanted for key, wanted in fixed.items())]
+    assert len(found) >= 3, f"no rows for {fixed}"
+    return float(np.mean(found))

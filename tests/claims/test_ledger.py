@@ -11,12 +11,14 @@ import yaml
 from claim_tools import encoding, kernel, rotation
 
 import rope_lessons as rl
+from tools import ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMS = yaml.safe_load((ROOT / "book" / "claims.yml").read_text(encoding="utf-8"))
 KEYS = ["id", "document", "section", "chapter", "original", "statement", "verdict", "correct", "test"]
 VERDICTS = {"proved", "measured", "refuted", "unverifiable"}
 DOCUMENTS = {"000", "001", "002", "003", "004"}
+CHAPTERS = {f"{number:02}" for number in range(1, 10)}
 
 
 def all_test_functions():
@@ -68,9 +70,14 @@ def test_every_test_can_fail():
                 assert re.search(r"\bassert\b|assert_|pytest\.raises", body), f"{path.name}::{node.name}"
 
 
-def test_every_chapter_exists():
-    for chapter in {claim["chapter"] for claim in CLAIMS}:
-        assert list((ROOT / "book").glob(f"{chapter}_*.md")), f"no book/{chapter}_*.md"
+def test_every_claim_is_shown():
+    """By its chapter, which prints the claims of its own number; or, before that is written, by the appendix alone."""
+    assert {claim["chapter"] for claim in CLAIMS} <= CHAPTERS
+    for chapter in (path.stem[:2] for path in (ROOT / "book").glob("[0-9][0-9]_*.md")):
+        assert [claim for claim in CLAIMS if claim["chapter"] == chapter], f"chapter {chapter} has no claim"
+    shown = "\n".join(cell for row in ledger.claims_table(ledger.claims(ROOT)) for cell in row)
+    for claim in CLAIMS:
+        assert ledger.one_line(claim["statement"]) in shown, claim["id"]
 
 
 def test_the_tests_own_helpers_agree_with_the_package():

@@ -1,0 +1,612 @@
+"""The key-value cache: decode one token, or a chunk of tokens, at the cost of a plain RoPE step.
+
+A key is turned once, when it comes, and never again. With a bent distance each score needs one of two products, so a
+layer keeps two sets of keys: every key *far-ready*, turned by slope times its position (for slope 0 that is the key
+as it came), and the last ``window`` keys also *near-ready*, turned by their position. A step reads far-ready keys up
+to the window and near-ready keys within it: as many as plain RoPE reads. The parts meet by their log-sum-exp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from rope_lessons._checks import check_count, check_device, check_int64, check_tensor
+from rope_lessons._float64 import exact
+from rope_lessons.attention import kernels
+from rope_lessons.attention.merge import merge_parts
+from rope_lessons.local import alibi_slopes
+from rope_lessons.rotary import apply_rotary
+from rope_lessons.scheme import Plan, Scheme, default_base_scale
+
+Part = tuple[Tensor, Tensor]  # output and log-sum-exp over some of the keys
+Engine = Callable[..., Part]  # attention_with_lse, for the first call
+
+
+class KVCache:
+    r"""Keys and values of the tokens so far, for decoding with any scheme or plan.
+
+    Give it to :func:`~rope_lessons.attention` with the queries, keys and values of the *new* tokens only. The result
+    is that of the call without a cache on all tokens so far, whatever the steps they came in:
+
+        ``attention(q_new, k_new, v_new, scheme, cache=cache, layer=0)``
+
+    What a layer holds for :math:`L` tokens:
+
+    - plain schemes (slope 1, or a window of 0): one turned key a token;
+    - a bent distance: one far-ready key :math:`\mathbf{R}(\text{slope}\cdot j\,\boldsymbol\omega)\mathbf{k}_j` a token,
+      and the near-ready keys :math:`\mathbf{R}(j\boldsymbol\omega)\mathbf{k}_j` of the last ``window`` tokens;
+    - a visible window: the sinks and the last ``visible_window`` tokens, however long the text gets;
+    - frequencies that depend on the length (dynamic NTK): keys as they came, all turned anew at every step. With
+      ``length=`` the frequencies are fixed, and turned keys are kept instead.
+
+    Only the last case can differ from a one-shot run of a whole *model*: there, deeper keys come from states that
+    were made under the frequencies of a shorter text. With ``length=`` the two agree.
+
+    Positions are 0, 1, 2, … and a bidirectional scheme sees the tokens so far. The first call may take any
+    ``backend``; later calls are the cache's own.
+
+    Args:
+        plan: one scheme per layer, or a scheme for a single layer.
+        length: length of the text of this request, prompt and new tokens, for frequencies that depend on it. More
+            tokens are an error.
+        max_length: reserve memory for so many tokens at the first call; more are an error. By default the memory
+            doubles as needed.
+        padding: int64 ``(batch,)``, how many tokens at the start of each row are padding (a batch padded on the
+            left). They neither see nor are seen, whatever steps they come in.
+        rollback: how many tokens :meth:`truncate` can take back from a layer with a visible window; that many more
+            are held there. Other layers can go back to any length.
+
+    Raises:
+        TypeError, ValueError: a plan that is none; counts below 1; padding of another dtype, shape or sign.
+
+    Chapter 08 derives the two kinds of keys.
+
+    >>> from rope_lessons import attention, scheme
+    >>> rerope = scheme("rerope", dim=8, window=4)
+    >>> q, k, v = torch.ones(3, 1, 2, 10, 8)
+    >>> cache = KVCache(rerope)
+    >>> prompt = attention(q[:, :, :7], k[:, :, :7], v[:, :, :7], rerope, cache=cache)
+    >>> for i in range(7, 10):
+    ...     step = attention(q[:, :, i : i + 1], k[:, :, i : i + 1], v[:, :, i : i + 1], rerope, cache=cache)
+    >>> len(cache), torch.allclose(step, attention(q, k, v, rerope)[:, :, -1:])
+    (10, True)
+    """
+
+    def __init__(
+        self,
+        plan: Plan | Scheme,
+        *,
+        length: int | None = None,
+        max_length: int | None = None,
+        padding: Tensor | None = None,
+        rollback: int = 0,
+    ):
+        self.plan: Plan = (plan,) if isinstance(plan, Scheme) else plan
+        if not isinstance(self.plan, tuple) or not all(isinstance(layer, Scheme) for layer in self.plan):
+            raise TypeError(f"plan must be a Scheme or a plan (a tuple of one Scheme per layer), got {plan!r}")
+        if not self.plan:
+            raise ValueError("plan must have at least one layer, got ()")
+        for name, count in (("length", length), ("max_length", max_length)):
+            if count is not None:
+                check_count(name, count, least=1)
+        check_count("rollback", rollback)
+        self.length, self.max_length, self.padding, self.rollback = length, max_length, padding, rollback
+        most_padding = 0 if padding is None else _check_padding(padding)
+        self._new_layers = lambda: [_Layer(layer, length, max_length, most_padding, rollback) for layer in self.plan]
+        self._layers = self._new_layers()
+
+    def __len__(self) -> int:
+        """How many tokens every layer has seen."""
+        return min(layer.seen for layer in self._layers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved for keys and values."""
+        return sum(track.nbytes for layer in self._layers for track in layer.tracks)
+
+    @property
+    def key_bytes(self) -> int:
+        """Bytes reserved for keys alone."""
+        return sum(track.nbytes for layer in self._layers for track in layer.tracks if track is not layer.values)
+
+    def reset(self) -> None:
+        """Forget everything, memory included. The next call starts a new text of the same plan and padding."""
+        self._layers = self._new_layers()
+
+    def truncate(self, length: int) -> None:
+        """Go back to the first ``length`` tokens, as when a draft of speculative decoding is refused.
+
+        Near-ready keys that the ring has dropped are made again from far-ready ones, which in a 16-bit dtype rounds
+        once more unless the slope is 0.
+
+        Args:
+            length: at most ``len(cache)``.
+
+        Raises:
+            TypeError, ValueError: another length; more tokens taken back than a visible window holds.
+        """
+        check_count("length", length)
+        if length > len(self):
+            raise ValueError(f"length must be at most the {len(self)} tokens of the cache, got {length}")
+        for number, layer in enumerate(self._layers):
+            least = layer.least_length()
+            if least < layer.seen and length < least:
+                raise ValueError(
+                    f"length must be at least {least}: layer {number} sees a window and has dropped what came before "
+                    f"(rollback={self.rollback} of KVCache), got {length}"
+                )
+        for layer in self._layers:
+            layer.truncate(length)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row ``b`` of the batch becomes what row ``rows[b]`` was, as in beam search. The batch may change its size.
+
+        Args:
+            rows: int64 ``(new_batch,)``.
+
+        Raises:
+            TypeError, ValueError: rows of another dtype, shape or device.
+        """
+        check_int64("rows", rows)
+        if rows.ndim != 1 or not len(rows):
+            raise ValueError(f"rows must have shape (new_batch,), got {tuple(rows.shape)}")
+        for layer in self._layers:
+            for track in layer.tracks:
+                if track.buffer is not None:
+                    check_device("rows", rows, track.buffer.device)
+                    track.buffer = track.buffer.index_select(0, rows)
+        if self.padding is not None:
+            self.padding = self.padding.index_select(0, rows.to(self.padding.device))
+
+    def extend(self, k: Tensor, v: Tensor, *, layer: int = 0, frequencies: Tensor | None = None) -> None:
+        """Take in tokens without asking for their outputs, such as a prompt whose attention ran elsewhere.
+
+        Args:
+            k: ``(batch, kv_heads, tokens, head_dim)``, not turned.
+            v: ``(batch, kv_heads, tokens, value_dim)``.
+            layer: number of the layer.
+            frequencies: as for :func:`~rope_lessons.attention`.
+
+        Raises:
+            TypeError, ValueError: tensors that do not match each other or what is cached; too many tokens.
+        """
+        for name, tensor in (("k", k), ("v", v)):
+            check_tensor(name, tensor, dims=4)
+        if v.shape[:3] != k.shape[:3]:
+            raise ValueError(f"v must have shape {(*k.shape[:3], 'value_dim')} to match k, got {tuple(v.shape)}")
+        self._check((k, v), layer, frequencies).extend(k, v, self._padding_like(k), frequencies)
+
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        scheme: Scheme,
+        layer: int,
+        frequencies: Tensor | None,
+        engine: Engine,
+    ) -> Part:
+        """What ``attention(..., cache=self)`` calls, with shapes checked: output and log-sum-exp.
+
+        ``engine(q, k, v, scheme, **options)`` is the attention without a cache, for the first call.
+        """
+        state = self._check((k, v, q), layer, frequencies)
+        if scheme != self.plan[layer]:
+            raise ValueError(f"scheme must be that of layer {layer} of the cache, {self.plan[layer]!r}, got {scheme!r}")
+        if q.shape[2] != k.shape[2]:
+            raise ValueError(f"q must hold the new tokens like k with a cache, {k.shape[2]}, got {q.shape[2]}")
+        return state.attend(q, k, v, self._padding_like(k), frequencies, engine)
+
+    def _check(self, tensors: tuple[Tensor, ...], layer: int, frequencies: Tensor | None) -> _Layer:
+        """The layer, if it can take ``tensors`` (k, v and perhaps q)."""
+        check_count("layer", layer)
+        if layer >= len(self.plan):
+            raise ValueError(f"layer must be below {len(self.plan)}, the layers of the cache, got {layer}")
+        given = tensors if frequencies is None else (*tensors, frequencies)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+            raise ValueError(
+                "q, k, v and frequencies must not require gradients with a cache, which keeps none: "
+                "call it under torch.no_grad()"
+            )
+        state, tokens = self._layers[layer], tensors[0].shape[2]
+        state.check(tensors[0], tensors[1], frequencies)
+        for name, most in (("length", self.length), ("max_length", self.max_length)):
+            if most is not None and state.seen + tokens > most:
+                raise ValueError(
+                    f"k must fit into the cache, which takes {most} tokens ({name}) and holds {state.seen}, "
+                    f"got {tokens} more"
+                )
+        return state
+
+    def _padding_like(self, k: Tensor) -> Tensor | None:
+        if self.padding is None:
+            return None
+        if len(self.padding) != k.shape[0]:
+            raise ValueError(f"padding of the cache must have one entry per row, {k.shape[0]}, got {len(self.padding)}")
+        self.padding = self.padding.to(k.device)
+        return self.padding
+
+
+def _check_padding(padding: Tensor) -> int:
+    """The most padding of a row. A cache is made once per request: here the host may wait for the device."""
+    check_int64("padding", padding)
+    if padding.ndim != 1 or not len(padding):
+        raise ValueError(f"padding must have shape (batch,), got {tuple(padding.shape)}")
+    if int(padding.min()) < 0:
+        raise ValueError(f"padding must be at least 0, got {int(padding.min())}")
+    return int(padding.max())
+
+
+class _Track:
+    """Vectors of the tokens of a text: the first ``prefix`` and the last ``reach`` of the others (None: all).
+
+    Token j lies in slot j of the prefix, or in slot ``prefix + (j - prefix) % reach`` of the ring behind it. Tokens
+    in a row lie in few runs of slots, so they are read without a copy.
+    """
+
+    def __init__(self, prefix: int, reach: int | None, max_length: int | None):
+        self.prefix, self.reach, self.max_length = prefix, reach, max_length
+        self.buffer: Tensor | None = None  # (batch, heads, slots, dim)
+        self.lost = prefix  # tokens from the prefix up to here are gone
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self.buffer is None else self.buffer.numel() * self.buffer.element_size()
+
+    def slot(self, token: int) -> int:
+        if token < self.prefix or self.reach is None:
+            return token
+        return self.prefix + (token - self.prefix) % self.reach
+
+    def runs(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Tokens ``low`` to ``high`` in pieces whose slots follow one another."""
+        while low < high:
+            end = high
+            if low < self.prefix:
+                end = min(high, self.prefix)
+            elif self.reach is not None:
+                end = min(high, low + self.prefix + self.reach - self.slot(low))
+            yield low, end
+            low = end
+
+    def read(self, low: int, high: int) -> Tensor:
+        """A view of the tokens of one run."""
+        assert self.buffer is not None
+        return self.buffer[:, :, self.slot(low) : self.slot(low) + high - low]
+
+    def put(self, token: int, x: Tensor) -> None:
+        """Write the tokens from number ``token`` on, ``(batch, heads, tokens, dim)``."""
+        end = token + x.shape[2]
+        self._grow(end, x)
+        kept = end if self.reach is None else max(self.prefix, end - self.reach)
+        ranges = [(token, end)] if self.reach is None else [(token, min(end, self.prefix)), (max(token, kept), end)]
+        for low, high in (run for part in ranges for run in self.runs(*part)):
+            self.read(low, high).copy_(x[:, :, low - token : high - token])
+        if self.reach is not None:
+            self.lost = max(self.lost, kept)
+
+    def _grow(self, tokens: int, x: Tensor) -> None:
+        """Room for so many tokens. Doubling: the copies cost a constant a token in all."""
+        most = None if self.reach is None else self.prefix + self.reach
+        if self.max_length is not None:
+            most = self.max_length if most is None else min(most, self.max_length)
+        held = 0 if self.buffer is None else self.buffer.shape[2]
+        needed = tokens if most is None else min(tokens, most)
+        if needed <= held:
+            return
+        slots = max(needed, 2 * held)
+        if most is not None:
+            slots = most if self.max_length is not None else min(slots, most)
+        larger = x.new_empty(x.shape[0], x.shape[1], slots, x.shape[3])
+        if self.buffer is not None:
+            larger[:, :, :held] = self.buffer
+        self.buffer = larger
+
+
+class _Layer:
+    """The cache of one layer."""
+
+    def __init__(self, scheme: Scheme, length: int | None, max_length: int | None, padding: int, rollback: int):
+        self.scheme, self.length, self.most_padding, self.seen = scheme, length, padding, 0
+        self.frequencies: Tensor | None = None  # those of the text, once they are known
+        self.given: Tensor | None = None  # the tensor that the caller gave in place of the scheme's
+        self.window, self.slope = _bend(scheme)
+        visible = scheme.visible_window
+        reach = None if visible is None else visible + rollback
+        prefix = padding + scheme.sinks if scheme.sinks else 0
+        self.far, self.values = _Track(prefix, reach, max_length), _Track(prefix, reach, max_length)
+        self.near: _Track | None = None
+        if self.window and not self.raw:
+            shorter = visible is not None and visible < self.window  # then sinks may be near, but not in the ring
+            near_reach = min(self.window, visible) if visible is not None else self.window
+            self.near = _Track(prefix if shorter else 0, near_reach, max_length)
+
+    @property
+    def raw(self) -> bool:
+        """Whether keys are kept as they came, because what turns them is not known yet."""
+        spec = self.scheme.frequencies
+        return self.given is None and spec is not None and spec.needs_length and self.length is None
+
+    @property
+    def tracks(self) -> list[_Track]:
+        return [track for track in (self.far, self.near, self.values) if track is not None]
+
+    def check(self, k: Tensor, v: Tensor, frequencies: Tensor | None) -> None:
+        """Every call is like the first."""
+        if self.seen and frequencies is not self.given:
+            raise ValueError("frequencies must be the tensor of the first call, whose keys it turned; got another")
+        if frequencies is not None and frequencies.ndim == 2 and frequencies.shape[0] != k.shape[1]:
+            raise ValueError(
+                f"frequencies must be (dim/2,) with a cache and grouped keys ({k.shape[1]} kv_heads): heads that turn "
+                f"a key differently cannot share it, got {tuple(frequencies.shape)}"
+            )
+        if frequencies is not None and not self.seen and self.raw:
+            raise ValueError(
+                "frequencies must be None with a cache for a scheme whose own depend on the length: "
+                "give length to KVCache, or take a scheme with fixed ones; got a tensor"
+            )
+        for name, new, held in (("k", k, self.far.buffer), ("v", v, self.values.buffer)):
+            if held is None:
+                continue
+            if new.dtype != held.dtype or new.device != held.device:
+                raise ValueError(
+                    f"{name} must have the dtype and device of the cache ({held.dtype}, {held.device}), "
+                    f"got {new.dtype}, {new.device}"
+                )
+            if new.shape[:2] != held.shape[:2] or new.shape[3] != held.shape[3]:
+                wanted = f"({held.shape[0]}, {held.shape[1]}, tokens, {held.shape[3]})"
+                raise ValueError(f"{name} must have shape {wanted} like what is cached, got {tuple(new.shape)}")
+
+    def extend(self, k: Tensor, v: Tensor, padding: Tensor | None, frequencies: Tensor | None) -> None:
+        with torch.no_grad(), torch.autocast(k.device.type, enabled=False):
+            self._append(*self._prepare(k, v, padding, frequencies))
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, frequencies: Tensor | None, engine: Engine
+    ) -> Part:
+        start, tokens, dtype = self.seen, k.shape[2], v.dtype
+        with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+            k, v = self._prepare(k, v, padding, frequencies)
+            if not start:  # nothing is cached yet: a call like any other
+                options = {"length": self.length, "frequencies": frequencies, "document_ids": _ids(padding, tokens)}
+                result = engine(q, k, v, self.scheme, **options)
+            elif tokens > 1:  # before the chunk is stored: it may push out what its first tokens see
+                result = self._merge(q, dtype, start, padding, (k, v))
+            self._append(k, v)
+            if start and tokens == 1:  # the rings have room for one, so a step reads stored keys only
+                result = self._merge(q, dtype, start, padding, None)
+            return result
+
+    def _prepare(
+        self, k: Tensor, v: Tensor, padding: Tensor | None, frequencies: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Fix what turns the keys, and clear the padding, which may hold anything: 0 times NaN would be NaN."""
+        if not self.seen:
+            self.given, self.frequencies = frequencies, None
+        tokens = k.shape[2]
+        self._fix_frequencies(self.seen + tokens, k.device)
+        if padding is None or self.seen >= self.most_padding:
+            return k, v
+        unseen = torch.arange(self.seen, self.seen + tokens, device=k.device) < padding.unsqueeze(-1)
+        unseen = unseen.view(-1, 1, tokens, 1)
+        return k.masked_fill(unseen, 0.0), v.masked_fill(unseen, 0.0)
+
+    def _fix_frequencies(self, length: int, device: torch.device) -> None:
+        spec = self.scheme.frequencies
+        if self.given is not None:
+            self.frequencies = self.given
+        elif spec is not None and (self.frequencies is None or self.raw):
+            self.frequencies = spec(self.length or length, device=device)
+
+    # --- what is kept -------------------------------------------------------------------------------------------
+
+    def _append(self, k: Tensor, v: Tensor) -> None:
+        token = self.seen
+        self.values.put(token, v)
+        self.far.put(token, k if self.raw else self._turned_keys(k, token, near=False))
+        if self.near is not None:
+            self.near.put(token, self._turned_keys(k, token, near=True))
+        self.seen += k.shape[2]
+
+    def _turned_keys(self, k: Tensor, token: int, *, near: bool) -> Tensor:
+        if not near and self.slope == 0 and self.scheme.rotary_scale == 1:
+            return k  # turned by nothing
+        j = torch.arange(token, token + k.shape[2], device=k.device)
+        return self._turn(k, j if near or self.slope == 1 else self.slope * exact(j))
+
+    def _turn(self, x: Tensor, positions: Tensor, scale: float | None = None) -> Tensor:
+        if self.frequencies is None:
+            return x
+        scale = self.scheme.rotary_scale if scale is None else scale
+        return apply_rotary(x, positions, self.frequencies, layout=self.scheme.layout, scale=scale)
+
+    def least_length(self) -> int:
+        """How far back this layer can go: to where everything visible is still held."""
+        if self.scheme.visible_window is None or self.far.lost == self.far.prefix:
+            return 0
+        return self.far.lost + self.scheme.visible_window - 1
+
+    def truncate(self, length: int) -> None:
+        self.seen = length
+        if self.near is None or self.near.reach is None:
+            return
+        # The ring went on: the last near-ready keys of the shorter text come from its far-ready ones.
+        low, high = max(self.near.prefix, length - self.near.reach + 1), min(length, self.near.lost)
+        for a, b in self.far.runs(low, high):
+            j = torch.arange(a, b, device=self.far.read(a, b).device)
+            self.near.put(a, self._turn(self.far.read(a, b), (1 - self.slope) * exact(j), scale=1.0))
+
+    # --- what is read -------------------------------------------------------------------------------------------
+
+    def _merge(
+        self, q: Tensor, dtype: torch.dtype, start: int, padding: Tensor | None, new: tuple[Tensor, Tensor] | None
+    ) -> Part:
+        """Attention of the tokens from ``start`` on: over the stored keys, and over the ``new`` ones if not stored."""
+        view = _View(self, q, start, padding)
+        parts = []
+        for low, high in view.stored_tokens(start if new else self.seen):
+            for kind, a, b in view.kinds(low, high):
+                parts += [view.part(kind, *piece) for piece in self._stored(kind, a, b)]
+        if new is not None:
+            k, v = new
+            for kind, a, b in view.kinds(start, start + k.shape[2]):
+                at = slice(a - start, b - start)
+                parts.append(view.part(kind, a, b, self._turned_keys(k[:, :, at], a, near=kind == "near"), v[:, :, at]))
+        output, lse = merge_parts(parts)
+        return output.to(dtype), lse
+
+    def _stored(self, kind: str, low: int, high: int) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+        keys = self.near if kind == "near" and self.near is not None else self.far
+        for run in keys.runs(low, high):
+            for a, b in self.values.runs(*run):
+                k = keys.read(a, b)
+                yield a, b, self._turned_keys(k, a, near=kind == "near") if self.raw else k, self.values.read(a, b)
+
+
+def _bend(scheme: Scheme) -> tuple[int, float]:
+    """Window and slope of the distance map; (0, 1) where it bends nothing that is visible."""
+    always_near = scheme.visible_window is not None and scheme.visible_window <= scheme.window and not scheme.sinks
+    return (0, 1.0) if scheme.slope == 1.0 or always_near else (scheme.window, scheme.slope)
+
+
+class _View:
+    """The queries of one call, tokens ``start`` to ``end``: which tokens they see, and under which turn.
+
+    There are three kinds of pairs: near, far (the key is before) and after (the key is far behind the query; only
+    in bidirectional attention). A plain scheme has only far ones, with a window of 0.
+    """
+
+    def __init__(self, layer: _Layer, q: Tensor, start: int, padding: Tensor | None):
+        self.layer, self.scheme, self.window, self.slope = layer, layer.scheme, layer.window, layer.slope
+        self.start, self.end = start, start + q.shape[2]
+        self.padding = padding  # (batch,) or None
+        self.q = q.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+        self.i = torch.arange(start, self.end, device=q.device).unsqueeze(-1)  # (q_len, 1)
+        if self.scheme.scale is not None:
+            self.q = self.q * self.scheme.scale(self.counts()).to(self.q)
+        self.turned: dict[str, Tensor] = {}
+
+    def stored_tokens(self, stored: int) -> list[tuple[int, int]]:
+        """Ranges of the first ``stored`` tokens that some query may see."""
+        if self.scheme.visible_window is None:
+            return [(0, stored)]
+        prefix = self.layer.far.prefix
+        return [(0, min(prefix, stored)), (max(prefix, self.start - self.scheme.visible_window + 1), stored)]
+
+    def kinds(self, low: int, high: int) -> Iterator[tuple[str, int, int]]:
+        """The tokens ``low`` to ``high`` by kind of pair; a token that is near to some queries comes twice."""
+        w = self.window
+        ranges = [("far", low, high)]
+        if w:
+            all_far = max(low, min(high, self.start - w + 1))  # below it, every query is far: no mask is needed
+            last = self.end if self.scheme.causal else self.end - 1 + w
+            ranges = [
+                ("far", low, all_far),
+                ("far", all_far, min(high, self.end - w)),
+                ("near", max(low, self.start - w + 1), min(high, last)),
+                ("after", max(low, self.start + w), high if not self.scheme.causal else low),
+            ]
+        yield from ((kind, a, b) for kind, a, b in ranges if a < b)
+
+    def part(self, kind: str, low: int, high: int, k: Tensor, v: Tensor) -> Part:
+        """Attention over the tokens ``low`` to ``high``, ready for this kind."""
+        if kind not in self.turned:
+            self.turned[kind] = self.layer._turn(self.q, self._query_positions(kind))
+        mask = None if self._sees_all(kind, low, high) else self._mask(kind, low, high)
+        bias = None
+        if self.scheme.alibi:
+            slopes = alibi_slopes(self.q.shape[1], device=self.q.device).view(-1, 1, 1)
+            bias = -(slopes * exact(self._distance(low, high)).abs()).to(self.q)  # (heads, q_len, tokens)
+        return _part(self.turned[kind], k, v, default_base_scale(self.scheme, self.q.shape[-1]), mask, bias)
+
+    def _query_positions(self, kind: str) -> Tensor:
+        i = self.i.squeeze(-1)
+        if kind == "near" or self.slope == 1:
+            return i
+        offset = self.window * (1 - self.slope)  # f = ±w + slope (Δ ∓ w) = slope i ± offset - slope j
+        return self.slope * exact(i) + (offset if kind == "far" else -offset)
+
+    def _distance(self, low: int, high: int) -> Tensor:
+        return self.i - torch.arange(low, high, device=self.i.device)  # (q_len, tokens)
+
+    def _sees_all(self, kind: str, low: int, high: int) -> bool:
+        """Whether every query sees every one of these tokens in this way: the usual case, which needs no mask."""
+        least, most = self.start - (high - 1), self.end - 1 - low  # of the distances
+        visible = self.scheme.visible_window
+        if self.padding is not None or (self.scheme.causal and least < 0):
+            return False
+        if visible is not None and high > self.layer.far.prefix and most >= visible:
+            return False
+        w = self.window
+        return not w or {"near": most < w, "far": least >= w, "after": most <= -w}[kind]
+
+    def _mask(self, kind: str, low: int, high: int) -> Tensor:
+        """Boolean ``(batch or 1, 1, q_len, tokens)``."""
+        distance, j = self._distance(low, high), torch.arange(low, high, device=self.i.device)
+        seen = torch.ones_like(distance, dtype=torch.bool)
+        if self.window:
+            near, far = distance.abs() < self.window, distance >= self.window
+            seen = {"near": near, "far": far, "after": ~near & ~far}[kind]
+        if self.scheme.causal:
+            seen = seen & (distance >= 0)
+        first = self._first()
+        if self.scheme.visible_window is not None:
+            sink = j - first < self.scheme.sinks
+            seen = seen & ((distance.abs() < self.scheme.visible_window) | sink)
+        if self.padding is not None:
+            seen = seen & (j >= first) & (self.i >= first)
+        return seen.view(-1, 1, *seen.shape[-2:])
+
+    def _first(self) -> Tensor | int:
+        """The first token of each row that is not padding, ``(batch, 1, 1, 1)``, or 0."""
+        return 0 if self.padding is None else self.padding.view(-1, 1, 1, 1)
+
+    def counts(self) -> Tensor:
+        """How many keys each query sees, ``(batch or 1, 1, q_len, 1)`` or ``(q_len, 1)``."""
+        first, visible, i = self._first(), self.scheme.visible_window, self.i
+        end = i + 1 if self.scheme.causal else torch.full_like(i, self.end)  # the tokens so far
+        if visible is None:
+            return (end - first).clamp(min=0)
+        low, high = torch.clamp(i - visible + 1, min=first), torch.minimum(end, i + visible)
+        last_sink = torch.clamp(end, max=first + self.scheme.sinks)
+        before = (torch.minimum(last_sink, low) - first).clamp(min=0)  # sinks on either side of the window
+        after = (last_sink - torch.clamp(i + visible, min=first)).clamp(min=0)
+        return (high - low).clamp(min=0) + before + after
+
+
+def _part(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, bias: Tensor | None) -> Part:
+    """Softmax attention over some keys: output and log-sum-exp in the dtype of q, float32 or float64.
+
+    A group of query heads that share a key is one more axis of queries, so that no key is repeated in memory.
+    """
+    batch, heads, q_len, dim = q.shape
+    kv_heads, tokens = k.shape[1], k.shape[2]
+    grouped = q.reshape(batch, kv_heads, heads // kv_heads * q_len, dim)
+    if mask is None and bias is None and k.dtype != q.dtype:  # 16 bits: a kernel keeps what is between in float32
+        kernel, _ = kernels.choose_kernel(q.device, k.dtype, dim)
+        if kernel is not None:
+            output, lse = kernels.forward(kernel, grouped.to(k.dtype), k, v, False, scale)
+            return output.reshape(batch, heads, q_len, -1).to(q.dtype), lse.reshape(batch, heads, q_len)
+    grouped = grouped * scale
+    scores = grouped @ k.to(q.dtype).transpose(-1, -2)
+    if bias is not None or mask is not None:
+        scores = scores.view(batch, heads, q_len, tokens)
+        scores = scores if bias is None else scores + bias
+        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
+        scores = scores.view((*grouped.shape[:3], tokens))
+    top = scores.amax(dim=-1, keepdim=True)
+    weights = (scores - top.masked_fill(top == -torch.inf, 0.0)).exp()
+    total = weights.sum(dim=-1, keepdim=True)
+    output = weights @ v.to(q.dtype) / total.masked_fill(total == 0, 1.0)
+    lse = (top + total.log()).squeeze(-1)
+    return output.view(batch, heads, q_len, -1), lse.view(batch, heads, q_len)
+
+
+def _ids(padding: Tensor | None, tokens: int) -> Tensor | None:
+    """Document ids that mark the padding."""
+    if padding is None:
+        return None
+    return -(torch.arange(tokens, device=padding.device) < padding.unsqueeze(-1)).long()

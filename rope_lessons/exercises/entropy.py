@@ -1,0 +1,192 @@
+"""Exercises of chapter 06."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rope_lessons.exercises import Exercise
+
+
+def _weights(scores: Sequence[float]) -> list[float]:
+    top = max(scores)
+    powers = [math.exp(score - top) for score in scores]
+    return [power / sum(powers) for power in powers]
+
+
+def _entropy(scores: Sequence[float]) -> float:
+    return -sum(a * math.log(a) for a in _weights(scores) if a > 0)
+
+
+def _scale_after(seen: int, train_length: int) -> float:
+    return max(1.0, math.log(seen) / math.log(train_length))
+
+
+def _grown(weight: float, train_length: int, length: int, scaled: bool) -> float:
+    """Weight of a needle at another length."""
+    score = math.log((train_length - 1) * weight / (1 - weight))
+    scale = math.log(length) / math.log(train_length) if scaled else 1.0
+    return 1 / (1 + (length - 1) * math.exp(-scale * score))
+
+
+def _needle(weight: float, train_length: int, length: int) -> list[float]:
+    return [_grown(weight, train_length, length, scaled) for scaled in (False, True)]
+
+
+def _counts(real: Sequence[bool], window: int) -> list[int]:
+    return [sum(real[max(0, i - window + 1) : i + 1]) if real[i] else 0 for i in range(len(real))]
+
+
+def _constant_scale(n: int, train_length: int, spread: float) -> float:
+    return math.sqrt(1 + 2 / spread**2 * math.log(n / train_length))
+
+
+def _root(function: Callable[[float], float]) -> float:
+    """The zero of a rising function between 0 and 100, by bisection."""
+    low, high = 0.0, 100.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if function(middle) < 0 else (low, middle)
+    return (low + high) / 2
+
+
+def _best_scale(n: int) -> float:
+    return _root(lambda s: s**2 + math.log(1 + 2 * s**2) - math.log(n))
+
+
+_LINE = [True] * 6
+_PADDED = [False, False, True, True, True, True, True]
+
+EXERCISES = {
+    "entropy": Exercise(
+        reference=_entropy,
+        cases=[([2.0, 0.0, 0.0, 0.0, 0.0],), ([1.0, 1.0, 1.0],), ([3.0, -1.0],), ([900.0, 899.0, 0.0],)],
+        tolerance=1e-6,
+        normalise=float,
+        mistakes={
+            "this is in bits: the book uses the natural logarithm (nats)": (
+                lambda scores: _entropy(scores) / math.log(2)
+            ),
+            "this is the number of keys, exp(H): the entropy is its logarithm": lambda scores: math.exp(
+                _entropy(scores)
+            ),
+            "the sign is turned round: logarithms of weights are negative, the entropy is not": (
+                lambda scores: -_entropy(scores)
+            ),
+            "this is the largest possible entropy, log n: it does not use the scores": lambda scores: math.log(
+                len(scores)
+            ),
+        },
+    ),
+    "scale": Exercise(
+        reference=_scale_after,
+        cases=[(1, 512), (512, 512), (4096, 512), (513, 512), (64, 4096), (32_768, 4096)],
+        tolerance=1e-9,
+        normalise=float,
+        mistakes={
+            "up to the training length nothing may change: never below 1": (
+                lambda seen, train_length: math.log(seen) / math.log(train_length)
+            ),
+            "this changes short texts and leaves long ones alone: take the larger of the two, not the smaller": (
+                lambda seen, train_length: min(1.0, math.log(seen) / math.log(train_length))
+            ),
+            "this is the ratio of the lengths: take the ratio of their logarithms": (
+                lambda seen, train_length: max(1.0, seen / train_length)
+            ),
+            "this is the logarithm of the ratio, 0 at the training length: log n over log N is 1 there": (
+                lambda seen, train_length: max(1.0, math.log(seen / train_length))
+            ),
+            "this is log n without the base: divide by log N, so that the factor is 1 at the training length": (
+                lambda seen, train_length: max(1.0, math.log(max(seen, 2)))
+            ),
+        },
+    ),
+    "needle": Exercise(
+        reference=_needle,
+        cases=[(0.85, 512, 4096), (0.5, 64, 512), (0.01, 512, 32_768), (0.9, 4096, 4096)],
+        tolerance=1e-4,
+        normalise=lambda answer: [float(value) for value in answer],
+        mistakes={
+            "the order is turned round: first without the scale, then with it": (
+                lambda weight, train_length, length: _needle(weight, train_length, length)[::-1]
+            ),
+            "you divided the weight by the growth; what is divided is the odds, weight over 1 - weight": (
+                lambda weight, train_length, length: [
+                    weight * train_length / length,
+                    _grown(weight, train_length, length, True),
+                ]
+            ),
+            "these are the odds: the weight is odds over 1 + odds": (
+                lambda weight, train_length, length: [
+                    value / (1 - value) for value in _needle(weight, train_length, length)
+                ]
+            ),
+            "off by one: beside the needle there are N - 1 and n - 1 keys": (
+                lambda weight, train_length, length: _needle(weight, train_length + 1, length + 1)
+            ),
+            "you multiplied the weight by the scale: the scale multiplies the score, before the softmax": (
+                lambda weight, train_length, length: [
+                    _grown(weight, train_length, length, False),
+                    _grown(weight, train_length, length, False) * math.log(length) / math.log(train_length),
+                ]
+            ),
+        },
+    ),
+    "counts": Exercise(
+        reference=_counts,
+        cases=[(_LINE, 3), (_LINE, 100), (_PADDED, 100), (_PADDED, 2), (_LINE, 1)],
+        normalise=lambda answer: [int(value) for value in answer],
+        mistakes={
+            "these are positions: padding in front must not be counted, and what is outside the window neither": (
+                lambda real, window: [i + 1 for i in range(len(real))]
+            ),
+            "off by one: a query sees itself too": (
+                lambda real, window: [max(0, count - 1) for count in _counts(real, window)]
+            ),
+            "off by one: a window of w holds the query itself and w - 1 keys before it": (
+                lambda real, window: _counts(real, window + 1)
+            ),
+            "you forgot the window: what is farther back is not seen": (lambda real, window: _counts(real, len(real))),
+            "you counted padding: only real tokens are seen": (
+                lambda real, window: _counts([True] * len(real), window)
+            ),
+        },
+    ),
+    "constant": Exercise(
+        reference=_constant_scale,
+        cases=[(512, 512, 1.0), (4096, 512, 1.0), (16_384, 512, 2.0), (400, 512, 1.0)],
+        tolerance=1e-6,
+        normalise=float,
+        mistakes={
+            "this is the square of the scale: take the root": lambda n, N, spread: _constant_scale(n, N, spread) ** 2,
+            "you used the spread where its square belongs: the deficit is s²σ²/2": (
+                lambda n, N, spread: math.sqrt(1 + 2 / spread * math.log(n / N))
+            ),
+            "the factor 2 is missing: half of s²σ² has to grow by log(n/N)": (
+                lambda n, N, spread: math.sqrt(1 + math.log(n / N) / spread**2)
+            ),
+            "this makes the entropy zero change from n = 1: compare with N, the training length": (
+                lambda n, N, spread: math.sqrt(2 / spread**2 * math.log(n))
+            ),
+            "this is log n scaling: it does not know the spread": lambda n, N, spread: math.log(n) / math.log(N),
+        },
+    ),
+    "best_scale": Exercise(
+        reference=_best_scale,
+        cases=[(64,), (512,), (4096,), (32_768,)],
+        tolerance=1e-3,
+        normalise=float,
+        mistakes={
+            "this is the article's approximation 0.84 √log n, off by up to a tenth: solve the equation": (
+                lambda n: 0.84 * math.sqrt(math.log(n))
+            ),
+            "this is √log n, where s (1 - e^(s²)/n) is zero: find where it is largest": lambda n: math.sqrt(
+                math.log(n)
+            ),
+            "this is the square of the scale": lambda n: _best_scale(n) ** 2,
+            "log(1 + s²) in place of log(1 + 2s²): e^(s²) has the derivative 2s e^(s²)": (
+                lambda n: _root(lambda s: s**2 + math.log(1 + s**2) - math.log(n))
+            ),
+        },
+    ),
+}

@@ -1,0 +1,201 @@
+"""Exercises of chapter 07."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rope_lessons.exercises import Exercise
+
+
+def _slopes(heads: int) -> list[float]:
+    return [2 ** (-8 * h / heads) for h in range(1, heads + 1)]
+
+
+def _knows(last: int, window: int, layers: int) -> int:
+    return max(0, last - (window - 1) * layers)
+
+
+def _lambda(length: int, window: int, sinks: int) -> Tensor:
+    i, j = torch.arange(length)[:, None], torch.arange(length)[None, :]
+    return (j <= i) & ((i - j < window) | (j < sinks))
+
+
+def _mask(rule: Callable[[Tensor, Tensor, int, int], Tensor]) -> Callable[[int, int, int], Tensor]:
+    """A wrong mask from its rule for (query, key, window, sinks)."""
+    return lambda length, window, sinks: rule(
+        torch.arange(length)[:, None], torch.arange(length)[None, :], window, sinks
+    )
+
+
+def _largest_window(layers: int, length: int) -> int:
+    return math.floor((0.75 * length - 1) / (layers - 1)) + 1
+
+
+def _cache(i: int, window: int, sinks: int) -> list[tuple[int, int]]:
+    kept = [j for j in range(i + 1) if j < sinks or i - j < window]
+    return [(j, len(kept) - 1 - place) for place, j in enumerate(kept)]
+
+
+def _holds(heads: int, head: int, share: float) -> int:
+    return math.ceil(math.log(1 / (1 - share)) / 2 ** (-8 * head / heads))
+
+
+def _extra(q: Tensor, k: Tensor, slope: float) -> tuple[Tensor, Tensor]:
+    ones = torch.ones_like(q[:, :1])
+    position = torch.arange(len(k), dtype=k.dtype)[:, None]
+    return torch.cat((q, ones), dim=-1), torch.cat((k, slope * position * q.shape[-1] ** 0.5), dim=-1)
+
+
+def _weights(extended: tuple[Tensor, Tensor]) -> Tensor:
+    """The causal attention weights that extended queries and keys give: it does not matter where a constant sits."""
+    q, k = extended
+    scores = q @ k.T / (q.shape[-1] - 1) ** 0.5
+    return scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf).softmax(dim=-1)
+
+
+_GENERATOR = torch.Generator().manual_seed(7)
+_Q, _K = torch.randn(2, 6, 16, generator=_GENERATOR, dtype=torch.float64)
+
+EXERCISES = {
+    "slopes": Exercise(
+        reference=_slopes,
+        cases=[(8,), (16,), (4,), (1,)],
+        normalise=lambda answer: [float(value) for value in answer],
+        mistakes={
+            "the first head has h = 1, not 0: no head has the slope 1": (
+                lambda heads: [2 ** (-8 * h / heads) for h in range(heads)]
+            ),
+            "this is right for 8 heads only: the last head has 2**-8 for any number of heads": (
+                lambda heads: [2.0**-h for h in range(1, heads + 1)]
+            ),
+            "the order is reversed: the first head is the steepest, so it sees least far": (
+                lambda heads: _slopes(heads)[::-1]
+            ),
+            "slopes fall by a constant ratio, not by a constant step": (
+                lambda heads: [1 - h / heads * (1 - 2**-8) for h in range(1, heads + 1)]
+            ),
+        },
+    ),
+    "knows": Exercise(
+        reference=_knows,
+        cases=[(23, 5, 3), (10, 5, 3), (511, 32, 2), (345, 16, 23), (7, 1, 9)],
+        normalise=int,
+        mistakes={
+            "a layer reaches window - 1 tokens back, not window: the token itself is one of the window": (
+                lambda last, window, layers: max(0, last - window * layers)
+            ),
+            "this is the number of tokens in the field; the question is the number of the first of them": (
+                lambda last, window, layers: (window - 1) * layers + 1
+            ),
+            "there is no token before 0: cut off there": lambda last, window, layers: last - (window - 1) * layers,
+            "one too many: (window - 1) * layers steps back from `last`, and `last` itself is in the field": (
+                lambda last, window, layers: max(0, last - (window - 1) * layers + 1)
+            ),
+            "fields add up, they do not multiply: each layer reaches window - 1 further": (
+                lambda last, window, layers: max(0, last - (window**layers - 1))
+            ),
+        },
+    ),
+    "lambda_mask": Exercise(
+        reference=_lambda,
+        cases=[(6, 2, 1), (9, 3, 2), (5, 1, 0), (4, 9, 1)],
+        normalise=lambda answer: torch.as_tensor(answer).bool(),
+        mistakes={
+            "a query sees sinks that come after it: the causal mask holds for sinks too": _mask(
+                lambda i, j, w, s: ((j <= i) & (i - j < w)) | (j < s)
+            ),
+            "your window has one token too many: it counts the query itself, so i - j must be below it": _mask(
+                lambda i, j, w, s: (j <= i) & ((i - j <= w) | (j < s))
+            ),
+            "your sinks are one too many: with one sink, only token 0 is one": _mask(
+                lambda i, j, w, s: (j <= i) & ((i - j < w) | (j <= s))
+            ),
+            "rows are queries and columns keys: your mask is turned over": lambda length, window, sinks: (
+                _lambda(length, window, sinks).T
+            ),
+            "a key must be in the window *or* a sink": _mask(lambda i, j, w, s: (j <= i) & (i - j < w) & (j < s)),
+        },
+    ),
+    "largest_window": Exercise(
+        reference=_largest_window,
+        cases=[(24, 512), (2, 64), (12, 2048), (24, 4096)],
+        normalise=int,
+        mistakes={
+            "only layers - 1 of the layers have windows: the last one sees everything": (
+                lambda layers, length: math.floor((0.75 * length - 1) / layers) + 1
+            ),
+            "one too small: a window of w reaches w - 1 tokens back, so add 1 at the end": (
+                lambda layers, length: math.floor((0.75 * length - 1) / (layers - 1))
+            ),
+            "one too large: round down, the field must not exceed three quarters": (
+                lambda layers, length: math.ceil((0.75 * length - 1) / (layers - 1)) + 1
+            ),
+            "this is for the whole length; the rule allows three quarters of it": (
+                lambda layers, length: math.floor((length - 1) / (layers - 1)) + 1
+            ),
+        },
+    ),
+    "cache": Exercise(
+        reference=_cache,
+        cases=[(7, 3, 2), (1, 3, 2), (100, 4, 1), (3, 3, 2), (9, 2, 0)],
+        normalise=lambda answer: [[int(j), int(distance)] for j, distance in answer],
+        mistakes={
+            "these are the true distances i - j; in the cache, the query stands right behind what is kept": (
+                lambda i, window, sinks: [(j, i - j) for j in range(i + 1) if j < sinks or i - j < window]
+            ),
+            "these are the places in the cache; the distance is the place of the query minus that of the key": (
+                lambda i, window, sinks: [
+                    (j, place) for place, j in enumerate(j for j in range(i + 1) if j < sinks or i - j < window)
+                ]
+            ),
+            "this is LM-Infinite: there all sinks are at the distance `window`. A cache keeps them apart": (
+                lambda i, window, sinks: [(j, min(i - j, window)) for j in range(i + 1) if j < sinks or i - j < window]
+            ),
+            "your cache keeps one token too many: the query itself is one of the window": (
+                lambda i, window, sinks: _cache(i, window + 1, sinks)
+            ),
+        },
+    ),
+    "holds": Exercise(
+        reference=_holds,
+        cases=[(8, 1, 0.99), (8, 8, 0.99), (2, 1, 0.5), (16, 3, 0.9)],
+        normalise=int,
+        mistakes={
+            "this is the share beyond n tokens, not within: use 1 - share": (
+                lambda heads, head, share: math.ceil(math.log(1 / share) / 2 ** (-8 * head / heads))
+            ),
+            "natural logarithm: the weights are powers of e": (
+                lambda heads, head, share: math.ceil(math.log10(1 / (1 - share)) / 2 ** (-8 * head / heads))
+            ),
+            "heads count from 1 here: head 1 is the steepest": (
+                lambda heads, head, share: _holds(heads, head - 1, share)
+            ),
+            "round up: with fewer tokens the share is not reached": (
+                lambda heads, head, share: math.floor(math.log(1 / (1 - share)) / 2 ** (-8 * head / heads))
+            ),
+        },
+    ),
+    "extra_channel": Exercise(
+        reference=_extra,
+        cases=[(_Q, _K, 0.25), (_Q, _K, 0.5)],
+        normalise=_weights,
+        mistakes={
+            "the kernel divides this channel by the root of d too: multiply it by that root": (
+                lambda q, k, slope: _extra(q, k, slope / q.shape[-1] ** 0.5)
+            ),
+            "the sign is turned round: a later key is nearer to the query, so it must get more": (
+                lambda q, k, slope: _extra(q, k, -slope)
+            ),
+            "the root is that of the old d, which stays the kernel's scale; the new d is one larger": (
+                lambda q, k, slope: _extra(q, k, slope * (1 + 1 / q.shape[-1]) ** 0.5)
+            ),
+            "this adds the same to all keys of a query, which the softmax ignores: the key must carry its position": (
+                lambda q, k, slope: _extra(q, k, 0.0)
+            ),
+        },
+    ),
+}

@@ -1,0 +1,242 @@
+"""Figures of chapter 06."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+
+from rope_lessons.entropy import attention_entropy
+from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, RED, Explorable, Knob, new_figure, styled, svg_path
+
+__all__ = ["entropy_heads", "entropy_lengths", "entropy_needle", "entropy_sphere", "entropy_spread"]
+
+
+@styled
+def entropy_sphere(dim: int = 128) -> tuple[MatplotlibFigure, str]:
+    """What the scores take off log n, per channel: the exact limit, and the straight line of the article."""
+    figure, axis = new_figure(height=3.9)
+    scale = torch.linspace(0.001, 2, 400, dtype=torch.float64)
+    cosine = ((1 + 4 * scale**2).sqrt() - 1) / (2 * scale)
+    axis.plot(scale, -(1 - cosine**2).log() / 2, color=BLUE, label="exact, many channels")
+    axis.plot(scale, 0.24 * scale, "--", color=ORANGE, label="0.24 λ")
+    axis.plot([1], [math.log((1 + math.sqrt(5)) / 2) / 2], "o", color=BLUE)
+    used = 1 / math.sqrt(dim)
+    axis.axvline(used, color=RED, linewidth=1.5, linestyle=":")
+    axis.text(used + 0.03, 0.42, f"λ in use,\n1/√{dim} = {used:.3f}", color=RED)
+    axis.set_xlabel("λ, the factor on q·k")
+    axis.set_ylabel("(log n − entropy) / d")
+    axis.set_xlim(0, 2)
+    axis.set_ylim(0, 0.5)
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""What the scores of random keys take off the entropy, divided by d, against the factor λ. The exact curve
+        starts flat, like λ squared over 2, and meets the straight line 0.24 λ at λ = 1. The λ that attention uses,
+        {used:.3f} for d = {dim}, lies far left, where the line is more than five times too high."""
+    return figure, alt
+
+
+@styled
+def entropy_spread(
+    spreads: Sequence[float] = (1, 2, 3), train_length: int = 512, seed: int = 0
+) -> tuple[MatplotlibFigure, str]:
+    """Entropy against the number of keys for Gaussian scores, without and with the log n scale."""
+    figure, axes = new_figure(2, 1, height=6.6, sharex=True, sharey=True)
+    generator = torch.Generator().manual_seed(seed)
+    counts = [2**k for k in range(4, 15)]
+    said = []
+    for spread, color, marker in zip(spreads, (BLUE, ORANGE, GREEN), "os^", strict=False):
+        rows = torch.tensor([_mean_entropies(spread, n, train_length, generator) for n in counts])
+        for axis, column in zip(axes, rows.T, strict=True):
+            axis.plot(counts, column, color=color, marker=marker, markersize=5, label=f"spread σ = {spread:g}")
+        plain, scaled = rows[-1]
+        said.append(f"for σ = {spread:g} {plain:.1f} and {scaled:.1f}")
+    for axis, title in zip(axes, ("plain scores", f"scores times log n / log {train_length}"), strict=True):
+        axis.plot(counts, [math.log(n) for n in counts], color=GREY, linestyle="--", label="log n")
+        axis.axvline(train_length, color="black", linewidth=1, linestyle=":")
+        axis.set_title(title)
+        axis.set_ylabel("entropy, nats")
+    axes[0].set_xscale("log", base=2)
+    axes[0].set_ylim(0, None)
+    axes[1].set_xlabel("number of keys n")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Two panels, entropy of attention against the number of keys from 16 to {counts[-1]}, for Gaussian scores.
+        Upper panel, plain scores: all curves rise with log n. Lower panel, scores times log n over log {train_length}:
+        the curve for σ = 3 is flat, for σ = 2 it bends to nearly flat, for σ = 1 it rises. At {counts[-1]} keys the
+        entropies without and with the scale are {"; ".join(said)}."""
+    return figure, alt
+
+
+def _mean_entropies(spread: float, n: int, train_length: int, generator: torch.Generator) -> list[float]:
+    """Mean entropy of n Gaussian scores, plain and with log n, over enough draws for a steady mean."""
+    scores = spread * torch.randn(max(16, 2**19 // n), n, generator=generator, dtype=torch.float64)
+    scale = math.log(n) / math.log(train_length)
+    return [float(attention_entropy((s * scores).softmax(-1)).mean()) for s in (1.0, scale)]
+
+
+@styled
+def entropy_heads(rows: Sequence[Mapping[str, Any]], cases: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
+    """Entropy of the byte model's heads against the number of keys: mean over the seeds, a band from least to most.
+
+    ``rows`` as under "entropy" in ``results/entropy.json``; ``cases`` maps a title to the scale at test.
+    """
+    figure, axes = new_figure(len(cases), 1, height=2.9 * len(cases) + 0.8, sharex=True, sharey=True)
+    said = []
+    for axis, (title, scale) in zip(axes, cases.items(), strict=True):
+        found = [row for row in rows if row["scale"] == scale and row["counts"][-1] == 512]
+        counts = found[0]["counts"]
+        for layer, color, marker in ((0, BLUE, "o"), (1, ORANGE, "s")):
+            curves = torch.tensor([row["entropy"] for row in found if row["layer"] == layer], dtype=torch.float64)
+            axis.fill_between(counts, curves.amin(0), curves.amax(0), color=color, alpha=0.2, linewidth=0)
+            axis.plot(counts, curves.mean(0), color=color, marker=marker, label=f"layer {layer}")
+            said.append(f"{title}, layer {layer}: {curves.mean(0)[counts.index(64)]:.2f} to {curves.mean(0)[-1]:.2f}")
+        axis.plot(counts, [math.log(n) for n in counts], color=GREY, linestyle="--", label="log n")
+        axis.axvline(64, color="black", linewidth=1, linestyle=":")
+        axis.set_title(title)
+        axis.set_ylabel("entropy, nats")
+    axes[0].set_xscale("log", base=2)
+    axes[0].set_xticks(counts, [str(n) for n in counts])
+    axes[0].set_ylim(0, None)
+    axes[-1].set_xlabel("number of keys n")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    alt = f"""Entropy of the heads of the byte model against the number of keys, from 8 to 512, a line for each layer
+        and a band from the head and seed with the least to that with the most. Mean entropy, 64 to 512 keys, in nats:
+        {"; ".join(said)}. All curves stay far below log n, the largest possible."""
+    return figure, alt
+
+
+@styled
+def entropy_lengths(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str, str]]
+) -> tuple[MatplotlibFigure, str]:
+    """Accuracy against the length of the text: a line for the mean over the seeds, bars from worst to best.
+
+    ``rows`` as under "accuracy" in ``results/entropy.json``; ``cases`` maps a name to (trained, method, scale).
+    """
+    figure, axis = new_figure(height=4.4)
+    said = []
+    for (name, case), color, marker in zip(cases.items(), (GREY, BLUE, ORANGE, GREEN, RED), "osD^v", strict=False):
+        found = [row for row in rows if (row["trained"], row["method"], row["scale"]) == case]
+        lengths = sorted({row["length"] for row in found})
+        values = [[100 * row["accuracy"] for row in found if row["length"] == n] for n in lengths]
+        curves = torch.tensor(values, dtype=torch.float64)  # (lengths, seeds)
+        mean = curves.mean(1)
+        error = torch.stack((mean - curves.amin(1), curves.amax(1) - mean)).numpy()
+        axis.errorbar(lengths, mean, error, color=color, marker=marker, capsize=3, label=name)
+        said.append(f"{name} from {mean[0]:.0f} to {mean[-1]:.0f}")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(lengths, [str(n) for n in lengths])
+    axis.set_ylim(25, None)
+    axis.set_xlabel("length of the text, bytes (trained on 64)")
+    axis.set_ylabel("next byte right, %")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=1)
+    alt = f"""Accuracy of the next byte against the length of the text, 64 to 512 bytes, mean over the seeds with bars
+        from worst to best. In percent, shortest to longest: {"; ".join(said)}."""
+    return figure, alt
+
+
+# --- the explorable: one key that matters, in a growing crowd -----------------------------------------------------
+
+POWERS, TRAINED = range(4, 17), 512
+LEFT, RIGHT, TOPS, HEIGHT = 70, 620, (80, 310), 170  # of the two panels
+
+
+def _crowd(n: int, needle: float, spread: float, scale: float) -> tuple[float, float]:
+    """Weight of the one key with score ``needle`` among n - 1 Gaussian ones, and the entropy, both for large n."""
+    crowd = math.log(n - 1) + (scale * spread) ** 2 / 2  # log of the sum of the other keys' exponentials
+    weight = 1 / (1 + math.exp(crowd - scale * needle))
+    inside = max(0.0, math.log(n - 1) - (scale * spread) ** 2 / 2)  # entropy among the others
+    parts = [-x * math.log(x) for x in (weight, 1 - weight) if x > 0]
+    return weight, sum(parts) + (1 - weight) * inside
+
+
+def _curve(panel: int, values: Sequence[float], top: float) -> str:
+    xs = [LEFT + (RIGHT - LEFT) * (k - 4) / 12 for k in POWERS]
+    return svg_path(xs, [TOPS[panel] + HEIGHT * (1 - value / top) for value in values])
+
+
+def _scales(log_n: bool) -> list[float]:
+    return [math.log(2**k) / math.log(TRAINED) if log_n else 1.0 for k in POWERS]
+
+
+def _title(needle: float, spread: float) -> str:
+    return f"score of the needle {needle:.1f}, spread of the others {spread:.1f}"
+
+
+NEEDLE_SCRIPT = r"""
+    const a = value.needle, sd = value.spread, logN = Math.log(512);
+    const parts = [[], []], named = [".plain", ".scaled"];
+    svg.querySelector(".title").textContent =
+      `score of the needle ${a.toFixed(1)}, spread of the others ${sd.toFixed(1)}`;
+    for (let which = 0; which < 2; which++) {
+      const weights = [], entropies = [];
+      for (let k = 4; k <= 16; k++) {
+        const n = Math.pow(2, k), s = which ? Math.log(n) / logN : 1, half = s * sd * s * sd / 2;
+        const w = 1 / (1 + Math.exp(Math.log(n - 1) + half - s * a));
+        const inside = Math.max(0, Math.log(n - 1) - half);
+        const h = (x) => x > 0 ? -x * Math.log(x) : 0;
+        const x = (70 + 550 * (k - 4) / 12).toFixed(1);
+        weights.push(`${x} ${(80 + 170 * (1 - w)).toFixed(1)}`);
+        entropies.push(`${x} ${(310 + 170 * (1 - (h(w) + h(1 - w) + (1 - w) * inside) / 12)).toFixed(1)}`);
+      }
+      svg.querySelector(named[which] + ".weight").setAttribute("d", "M" + weights.join("L"));
+      svg.querySelector(named[which] + ".entropy").setAttribute("d", "M" + entropies.join("L"));
+    }
+    write("needle", a.toFixed(1)); write("spread", sd.toFixed(1));
+"""
+
+
+def entropy_needle(needle: float = 8.0, spread: float = 0.0) -> Explorable:
+    """One key with a high score among a crowd that grows: its weight and the entropy, without and with log n."""
+    lines = []
+    for log_n, name, color, dash in ((False, "plain", BLUE, ""), (True, "scaled", ORANGE, ' stroke-dasharray="9 5"')):
+        pairs = [_crowd(2**k, needle, spread, s) for k, s in zip(POWERS, _scales(log_n), strict=True)]
+        for panel, kind, top in ((0, "weight", 1.0), (1, "entropy", 12.0)):
+            path = _curve(panel, [pair[panel] for pair in pairs], top)
+            lines.append(
+                f'<path d="{path}" class="{name} {kind}" fill="none" stroke="{color}" stroke-width="4"{dash}/>'
+            )
+    frame = "".join(
+        f'<path d="M{LEFT} {top}V{top + HEIGHT}H{RIGHT}" fill="none" stroke="#1a1a1a"/>'
+        f'<text x="{LEFT - 8}" y="{top + 8}" text-anchor="end">{high}</text>'
+        f'<text x="{LEFT - 8}" y="{top + HEIGHT + 4}" text-anchor="end">0</text>'
+        f'<text x="{LEFT}" y="{top - 12}">{name}</text>'
+        for top, high, name in (
+            (TOPS[0], "1", "weight of the needle"),
+            (TOPS[1], "12", "entropy in nats, against the number of keys"),
+        )
+    )
+    trained = f"{LEFT + (RIGHT - LEFT) * 5 / 12:.1f}"
+    bound = _curve(1, [math.log(2**k) for k in POWERS], 12.0)
+    low = TOPS[1] + HEIGHT + 24
+    ticks = "".join(
+        f'<text x="{LEFT + (RIGHT - LEFT) * (k - 4) / 12:.1f}" y="{low}" text-anchor="middle">{n}</text>'
+        for k, n in ((4, "16"), (9, "512"), (12, "4096"), (16, "65 536"))
+    )
+    svg = (
+        '<svg viewBox="0 0 660 560" style="width:100%;height:auto;background:none" font-family="sans-serif" '
+        'font-size="20" fill="#1a1a1a">'
+        f'<text x="330" y="24" text-anchor="middle" font-weight="bold" class="title">{_title(needle, spread)}</text>'
+        f'{frame}<path d="{bound}" fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="2 5"/>'
+        f'<path d="M{trained} {TOPS[0]}V{TOPS[1] + HEIGHT}" stroke="#1a1a1a" stroke-dasharray="2 5"/>'
+        f"{ticks}{''.join(lines)}"
+        f'<path d="M90 542H130" stroke="{BLUE}" stroke-width="4"/><text x="138" y="549">plain</text>'
+        f'<path d="M230 542H270" stroke="{ORANGE}" stroke-width="4" stroke-dasharray="9 5"/>'
+        f'<text x="278" y="549">times log n / log 512</text></svg>'
+    )
+    alt = """Two panels against the number of keys n, from 16 to 65 536 on a logarithmic axis, with a line at 512. Upper
+        panel: the weight of one key with the score 8 among others with the score 0. Without the scale it falls from 1
+        to 0.04; with log n it rises from 0.7 to 0.96; both are 0.85 at 512. Lower panel: the entropy, which grows to
+        10.8 without the scale and falls from 1.4 to 0.6 with it, and log n as a dotted line."""
+    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 512. Dotted: log n, the largest entropy
+        there is. The two agree at 512, the training length. Move the score of the needle down through 6.2, the
+        logarithm of 512: above it, log n holds the needle; below it, the weight goes to 0 with log n too, only more
+        slowly. Then set the needle to 0 and the spread to 1: diffuse attention, and the orange entropy grows too.
+        (Formulas for large n.)"""
+    knobs = (
+        Knob("needle", "score of the needle", 0, 12, needle, 0.2),
+        Knob("spread", "spread of the others", 0, 2, spread, 0.1),
+    )
+    return Explorable("entropy-needle", alt, caption, knobs, svg, NEEDLE_SCRIPT)

@@ -1,0 +1,237 @@
+"""Figures of chapter 07."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from rope_lessons.figures import (
+    BLUE,
+    DIVERGING,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SEQUENTIAL,
+    SKY,
+    Explorable,
+    Knob,
+    new_figure,
+    styled,
+)
+from rope_lessons.local import alibi_slopes, dense_mask, lambda_mask
+
+__all__ = ["local_alibi", "local_attention", "local_distances", "local_reach", "local_recall"]
+
+SENTENCE = ("the", "cat", "saw", "the", "cat")
+
+
+@styled
+def local_distances(window: int = 2, sinks: int = 2) -> tuple[MatplotlibFigure, str]:
+    """The running sentence's distances under a Λ-mask: true, in StreamingLLM's cache, and capped by LM-Infinite."""
+    index = torch.arange(len(SENTENCE))
+    distance = (index[:, None] - index[None, :]).double()
+    visible = dense_mask(lambda_mask(window, sinks), index, index)
+    gone = visible & (distance >= window)  # sinks that have left the window
+    in_cache = index.clamp(max=window + sinks - 1)[:, None] - index[None, :].double()
+    panels = {
+        "true distance": distance,
+        "StreamingLLM": torch.where(gone, in_cache, distance),
+        "LM-Infinite": torch.where(gone, torch.tensor(float(window)).double(), distance),
+    }
+    figure, axes = new_figure(1, 3, height=2.9, sharey=True)
+    for axis, (name, values) in zip(axes, panels.items(), strict=True):
+        shown = values.masked_fill(~visible, torch.nan)
+        axis.imshow(shown, cmap=DIVERGING, vmin=-5, vmax=5)
+        for i, j in visible.nonzero().tolist():
+            weight = "bold" if gone[i, j] else "normal"
+            axis.text(j, i, f"{values[i, j]:g}", ha="center", va="center", fontsize=13, weight=weight)
+        axis.set_title(name)
+        axis.set_xticks(index.tolist(), SENTENCE, rotation=90)
+        axis.grid(False)
+    axes[0].set_yticks(index.tolist(), SENTENCE)
+    axes[0].set_ylabel("query")
+    last = {name: [f"{float(v):g}" for v in values[-1][visible[-1]]] for name, values in panels.items()}
+    alt = f"""Three 5 by 5 matrices for the sentence {" ".join(SENTENCE)} with a window of {window} and {sinks} sinks. A
+        query sees its window and the first {sinks} tokens; other cells are empty. The last row reads, from left to
+        right: {"; ".join(f"{name}: {', '.join(row)}" for name, row in last.items())}."""
+    return figure, alt
+
+
+@styled
+def local_alibi(heads: int = 8, share: float = 0.99) -> tuple[MatplotlibFigure, str]:
+    """How the weight of a key falls with its distance in each head of ALiBi, when all scores are equal."""
+    figure, axis = new_figure(height=3.8)
+    slopes = alibi_slopes(heads)
+    distance = torch.logspace(0, math.log10(4096), 300, dtype=torch.float64)
+    colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, "#000000")
+    said = []
+    for number, (slope, color) in enumerate(zip(slopes.tolist(), colours, strict=False), start=1):
+        axis.plot(distance, 1 - torch.exp(-slope * distance), color=color)
+        held = math.log(1 / (1 - share)) / slope
+        axis.plot([held], [share], "o", color=color, markersize=5)
+        axis.text(held, 1.02, str(number), ha="center", va="bottom", fontsize=11, color=color)
+        said.append(f"head {number} {held:.0f}")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks([1, 16, 64, 256, 1024, 4096], ["1", "16", "64", "256", "1024", "4096"])
+    axis.set_ylim(0, 1.14)
+    axis.set_xlabel("number of last tokens")
+    axis.set_ylabel("share of the weight they hold")
+    alt = f"""Share of the attention weight that the last n tokens hold, against n on a logarithmic scale, one curve for
+        each of {heads} ALiBi heads, for equal scores. Each curve rises from 0 to 1, later from head to head.
+        {share:.0%} is reached at: {", ".join(said)} tokens."""
+    return figure, alt
+
+
+@styled
+def local_attention(panels: Mapping[str, Tensor]) -> tuple[MatplotlibFigure, str]:
+    """Attention weights ``(seq, seq)``, one panel each, with the share that the first token gets."""
+    figure, axes = new_figure(1, len(panels), height=3.6, sharey=True)
+    said = []
+    for axis, (name, weights) in zip(axes, panels.items(), strict=True):
+        shown = weights.detach().cpu().double()
+        image = axis.imshow(shown.clamp(min=1e-4).sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        half = len(shown) // 2
+        first = 100 * float(shown[half:, 0].mean())
+        axis.set_title(f"{name}\nfirst token: {first:.0f} %")
+        axis.set_xlabel("key")
+        axis.grid(False)
+        said.append(f"{name}: {first:.0f} percent on the first token")
+    axes[0].set_ylabel("query")
+    bar = figure.colorbar(image, ax=axes, fraction=0.05, ticks=[0, 0.5, 1])
+    bar.ax.set_yticklabels(["0", "0.25", "1"])
+    alt = f"""Attention weights of one head as pictures, one row per query and one column per key, bright for much
+        weight; mean share in the lower half of the rows. {"; ".join(said)}. Where that share is large, the leftmost
+        column is bright from top to bottom."""
+    return figure, alt
+
+
+@styled
+def local_recall(
+    rows: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, str], str], window: int, train_length: int
+) -> tuple[MatplotlibFigure, str]:
+    """Questions answered against the distance of the secret: mean of the seeds, bars from worst to best.
+
+    ``rows`` as in ``results/local.json``; ``names`` maps (method, test) to a name in the legend.
+    """
+    figure, axis = new_figure(height=4.4)
+    said = []
+    colours, markers = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY), "osD^vXP"
+    for number, ((method, test), name) in enumerate(names.items()):
+        found = [row["recall"] for row in rows if row["method"] == method and row["test"] == test]
+        distances = [int(distance) for distance in found[0]]
+        curves = 100 * torch.tensor([list(row.values()) for row in found], dtype=torch.float64)
+        mean, low, high = curves.mean(0), curves.min(0).values, curves.max(0).values
+        at = torch.tensor(distances, dtype=torch.float64) * 1.02 ** (number - len(names) / 2)  # side by side
+        error = torch.stack((mean - low, high - mean)).numpy()
+        axis.errorbar(at, mean, error, color=colours[number], marker=markers[number], capsize=3, label=name)
+        said.append(f"{name}: {', '.join(f'{value:.0f} at {d}' for d, value in zip(distances, mean, strict=True))}")
+    axis.axhline(100 / 26, color="black", linewidth=1, linestyle=":")
+    axis.axvline(window - 0.5, color="black", linewidth=1, linestyle="--")
+    axis.axvline(train_length, color="black", linewidth=1)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(distances, [str(distance) for distance in distances])
+    axis.minorticks_off()
+    axis.set_ylim(-3, 106)
+    axis.set_xlabel("distance from the question to the secret, bytes")
+    axis.set_ylabel("questions answered, %")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Share of questions answered against the distance of the secret, mean over the seeds, bars from worst to
+        best. Vertical lines at the window of {window} (dashed) and at the training length {train_length}; a dotted line
+        for guessing, 3.8 percent. In percent: {"; ".join(said)}."""
+    return figure, alt
+
+
+# --- the explorable: a Λ-mask, and what the last token can know through several layers ---------------------------
+
+TOKENS, CELL, LEFT, TOP = 24, 20, 96, 44
+
+
+def _visible(i: int, j: int, window: int, sinks: int) -> bool:
+    return j <= i and (i - j < window or j < sinks)
+
+
+def _reached(window: int, sinks: int, layers: int) -> list[int]:
+    """Tokens whose content can be in the state of the last token after some layers."""
+    reached = {TOKENS - 1}
+    for _ in range(layers):
+        reached = {j for j in range(TOKENS) if any(_visible(i, j, window, sinks) for i in reached)}
+    return sorted(reached)
+
+
+def _cells(cells: Sequence[tuple[int, int]]) -> str:
+    """The ``d`` attribute of squares at (row, column)."""
+    return "".join(f"M{LEFT + CELL * j + 1} {TOP + CELL * i + 1}h18v18h-18z" for i, j in cells)
+
+
+def _title(window: int, sinks: int, layers: int) -> str:
+    count = len(_reached(window, sinks, layers))
+    return f"Through {layers} layer{'' if layers == 1 else 's'} the last token can know {count} of {TOKENS}"
+
+
+LOCAL_SCRIPT = r"""
+    const w = value.window, S = value.sinks, n = value.layers, size = 24;
+    const visible = (i, j) => j <= i && (i - j < w || j < S);
+    const cells = (list) => list.map(([i, j]) => `M${96 + 20 * j + 1} ${44 + 20 * i + 1}h18v18h-18z`).join("");
+    let reached = new Set([size - 1]);
+    for (let layer = 0; layer < n; layer++) {
+      const next = new Set();
+      for (const i of reached) for (let j = 0; j < size; j++) if (visible(i, j)) next.add(j);
+      reached = next;
+    }
+    const near = [], sink = [];
+    for (let i = 0; i < size; i++) for (let j = 0; j <= i; j++) {
+      if (i - j < w) near.push([i, j]); else if (j < S) sink.push([i, j]);
+    }
+    svg.querySelector(".near").setAttribute("d", cells(near));
+    svg.querySelector(".sink").setAttribute("d", cells(sink));
+    const row = [...reached].sort((a, b) => a - b).map((j) => [size + 1, j]);
+    svg.querySelector(".reached").setAttribute("d", cells(row));
+    svg.querySelector(".title").textContent =
+      `Through ${n} layer${n === 1 ? "" : "s"} the last token can know ${reached.size} of ${size}`;
+"""
+
+
+def local_reach(window: int = 5, sinks: int = 0, layers: int = 3) -> Explorable:
+    """A causal window with sinks as a picture, and the tokens that the last one can know through several layers."""
+    size = range(TOKENS)
+    causal = _cells([(i, j) for i in size for j in range(i + 1)])
+    near = _cells([(i, j) for i in size for j in range(i + 1) if i - j < window])
+    sink = _cells([(i, j) for i in size for j in range(i + 1) if i - j >= window and j < sinks])
+    row = [(TOKENS + 1, j) for j in size]
+    reached = _cells([(TOKENS + 1, j) for j in _reached(window, sinks, layers)])
+    bottom = TOP + CELL * (TOKENS + 1)
+    svg = (
+        f'<svg viewBox="0 0 600 {bottom + 60}" style="width:100%;height:auto;background:none" '
+        'font-family="sans-serif" font-size="19" fill="#1a1a1a">'
+        f'<text x="300" y="26" text-anchor="middle" font-weight="bold" class="title">'
+        f"{_title(window, sinks, layers)}</text>"
+        f'<path d="{causal}" fill="#e4e4e4"/>'
+        f'<path d="{near}" fill="{BLUE}" class="near"/><path d="{sink}" fill="{ORANGE}" class="sink"/>'
+        f'<path d="{_cells(row)}" fill="#e4e4e4"/><path d="{reached}" fill="{GREEN}" class="reached"/>'
+        f'<text x="{LEFT - 8}" y="{TOP + 15}" text-anchor="end">query 0</text>'
+        f'<text x="{LEFT - 8}" y="{TOP + CELL * TOKENS - 5}" text-anchor="end">{TOKENS - 1}</text>'
+        f'<text x="{LEFT - 8}" y="{bottom + 16}" text-anchor="end">knows</text>'
+        f'<text x="{LEFT}" y="{bottom + 46}">key 0</text>'
+        f'<text x="{LEFT + CELL * TOKENS}" y="{bottom + 46}" text-anchor="end">{TOKENS - 1}</text></svg>'
+    )
+    alt = f"""A triangle of {TOKENS} rows, one for each query, with a cell for every key at or before it. Cells in the
+        window are blue, a band along the diagonal; sinks that have left the window are orange, columns at the left;
+        what a query does not see is grey. Below, a row of {TOKENS} cells: those that the last token can know through
+        the layers are green. With a window of 5, no sinks and 3 layers these are the last 13 of {TOKENS}; with one sink
+        the first token is among them too, whatever the window."""
+    caption = """Blue: the window of each query. Orange: sinks that have left the window. Green: tokens whose content
+        can have reached the last one. Window 5 and 3 layers: 4 · 3 + 1 = 13 tokens. Add a layer, and 4 more turn green.
+        Add a sink, and one token at the left turns green, no other."""
+    knobs = (
+        Knob("window", "window", 1, 12, window),
+        Knob("sinks", "sinks", 0, 4, sinks),
+        Knob("layers", "layers", 1, 6, layers),
+    )
+    return Explorable("local-reach", alt, caption, knobs, svg, LOCAL_SCRIPT)

@@ -1,0 +1,249 @@
+"""Figures of chapter 04."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+
+from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Explorable, Knob, new_figure, styled
+from rope_lessons.mixed_radix import mixed_digits, mixed_radix_frequencies
+from rope_lessons.radix import ntk_frequencies, pi_frequencies
+from rope_lessons.sinusoidal import rope_frequencies
+
+__all__ = ["mixed_radix_counts", "mixed_radix_knob", "mixed_radix_shares", "mixed_radix_stability", "mixed_radix_sweep"]
+
+
+@styled
+def mixed_radix_counts(length: int = 1000, bases: Sequence[int] = (10, 10, 10)) -> tuple[MatplotlibFigure, str]:
+    """How often each distance occurs in a causal triangle, and how often each value of each of its digits."""
+    figure, (top, bottom) = new_figure(2, 1, height=6.2)
+    distance = torch.arange(length)
+    count = length - distance
+    top.fill_between(distance, count, color=SKY, alpha=0.6)
+    top.plot(distance, count, color=BLUE)
+    top.set_xlabel("distance Δ from key to query")
+    top.set_ylabel("pairs of tokens")
+    top.set_xlim(0, length)
+    top.set_ylim(0, None)
+    written = mixed_digits(distance, list(bases))
+    names = ("units", "tens", "hundreds") if len(bases) == 3 else [f"digit {t}" for t in range(len(bases))]
+    said = []
+    for t, (base, name, color, marker) in enumerate(
+        zip(bases, names, (BLUE, GREEN, RED, PURPLE), "os^D", strict=False)
+    ):
+        share = torch.zeros(base, dtype=torch.float64).index_add_(0, written[:, t], count.double()) / count.sum()
+        bottom.plot(100 * share, color=color, marker=marker, label=name)
+        said.append(f"{name} from {100 * share[0]:.1f} to {100 * share[-1]:.1f} percent")
+    bottom.set_xlabel("value of the digit")
+    bottom.set_ylabel("share of all pairs, %")
+    bottom.set_ylim(0, None)
+    bottom.set_xticks(range(max(bases)))
+    bottom.legend()
+    alt = f"""Two panels for a text of {length} tokens. Top: the number of token pairs at each distance, a straight line
+        from {length} at distance 0 down to 1 at distance {length - 1}. Bottom: how often each value of a digit of the
+        distance occurs, from the lowest to the highest value: {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def mixed_radix_shares(dim: int = 64, factor: float = 8.0) -> tuple[MatplotlibFigure, str]:
+    """The share of log κ that each pair takes, and the speeds that come of it, for some exponents."""
+    figure, (top, bottom) = new_figure(2, 1, height=6.6, sharex=True)
+    plain, pairs = rope_frequencies(dim), dim // 2
+    styles = {0.0: ("s", GREY), 0.25: ("v", GREEN), 0.625: ("o", BLUE), 1.0: ("^", ORANGE), 2.0: ("D", RED)}
+    names = {0.0: "b = 0, PI", 1.0: "b = 1, fixed"}
+    for b, (marker, color) in styles.items():
+        speed = mixed_radix_frequencies(dim, factor, b) / plain
+        taken = -speed.log() / math.log(factor)  # by pairs 0 to t together
+        own = torch.diff(taken, prepend=torch.zeros(1, dtype=torch.float64))
+        label = names.get(b, f"b = {b:g}")
+        top.plot(100 * own, marker=marker, color=color, label=label, markersize=4, linewidth=1.5)
+        bottom.plot(speed, marker=marker, color=color, markersize=4, linewidth=1.5)
+    top.set_yscale("symlog", linthresh=1, linscale=0.5)
+    top.set_yticks([0, 1, 3, 10, 30, 100], ["0", "1", "3", "10", "30", "100"])
+    top.set_ylabel("own share of log κ, %")
+    bottom.set_yscale("log")
+    bottom.set_yticks([0.125, 0.25, 0.5, 1], ["1/8", "1/4", "1/2", "1"] if factor == 8 else None)
+    bottom.minorticks_off()
+    bottom.set_ylabel("speed: new / old")
+    bottom.set_xlabel("pair t, fast to slow")
+    figure.legend(*top.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    alt = f"""Two panels against the number of the pair, {pairs} pairs, factor {factor:g}. Top: each pair's own share of
+        the factor. For b = 0 pair 0 takes all; for b = 0.25 and 0.625 the curves fall from pair 0 on; for b = 1 all
+        shares are equal; for b = 2 they rise. Bottom: speed on a logarithmic scale. For b = 0 a flat line at
+        1/{factor:g}; for larger b curves that start higher and meet at 1/{factor:g} on the last pair; b = 1 is a
+        straight line."""
+    return figure, alt
+
+
+@styled
+def mixed_radix_sweep(rows: Sequence[Mapping[str, Any]], factors: Sequence[float]) -> tuple[MatplotlibFigure, str]:
+    """Accuracy on the long text against the exponent b, a curve for each factor; rows of ``mixed_radix.json``."""
+    figure, axis = new_figure(height=4.4)
+    said = []
+    styles = zip(factors, (BLUE, GREEN, ORANGE, RED, PURPLE), "osD^v", strict=False)
+    for factor, color, marker in styles:
+        found: dict[float, list[float]] = {}
+        for row in rows:
+            setting = (row["factor"], row["scale"], row["text"], row["length"])
+            if setting == (factor, "plain", "plain", 512) and row["method"].startswith("mixed-"):
+                found.setdefault(float(row["method"][6:]), []).append(100 * row["accuracy"])
+        b = sorted(found)
+        values = torch.tensor([found[key] for key in b], dtype=torch.float64)  # (exponents, seeds)
+        mean = values.mean(1)
+        error = torch.stack((mean - values.amin(1), values.amax(1) - mean)).numpy()
+        axis.errorbar(b, mean, error, color=color, marker=marker, capsize=3, label=f"κ = {factor:g}")
+        best = int(mean.argmax())
+        said.append(f"factor {factor:g}: {mean[0]:.0f} at b = 0, highest {mean[best]:.1f} at b = {b[best]:g}")
+    axis.axvline(0.625, color="black", linewidth=1, linestyle="--")
+    axis.text(0.64, axis.get_ylim()[0], "0.625", va="bottom")
+    axis.set_xlabel("exponent b")
+    axis.set_ylabel("next byte right, %")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    alt = f"""Accuracy over 512 bytes against the exponent b, one curve for each factor, mean of the seeds with bars
+        from worst to best. In percent: {"; ".join(said)}. The larger the factor, the larger the best exponent."""
+    return figure, alt
+
+
+@styled
+def mixed_radix_stability(dim: int = 64, train_length: int = 64, factor: float = 8.0) -> tuple[MatplotlibFigure, str]:
+    """The share of pairs that have not gone round within a length, which document 003 calls stability."""
+    figure, axis = new_figure(height=4.2)
+    methods = {
+        "plain RoPE": (rope_frequencies(dim), GREY, "-"),
+        "fixed": (ntk_frequencies(dim, factor), ORANGE, "-"),
+        "mixed, b = 0.625": (mixed_radix_frequencies(dim, factor), BLUE, "-"),
+        "PI": (pi_frequencies(dim, factor), RED, "-"),
+    }
+    lengths = torch.logspace(0, math.log10(80_000), 800, dtype=torch.float64)
+    said = []
+    for name, (frequencies, color, line) in methods.items():
+        period = 2 * math.pi / frequencies
+        share = (lengths.unsqueeze(-1) < period).double().mean(-1)
+        axis.step(lengths, share, line, color=color, label=name, linewidth=1.8)
+        at = float((train_length * factor < period).double().mean())
+        said.append(f"{name} {at:.2f}")
+    axis.plot(lengths, (1 - (lengths / (2 * math.pi)).log() / math.log(10_000)).clamp(0, 1), ":", color="black")
+    axis.axvline(train_length * factor, color="black", linewidth=1, linestyle="--")
+    axis.set_xscale("log")
+    axis.set_xlim(1, 80_000)
+    axis.set_ylim(0, 1.02)
+    axis.set_xlabel("length")
+    axis.set_ylabel("pairs that have not gone round")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Share of the pairs that do not go round within a length, against the length on a logarithmic scale, as
+        falling staircases from 1 to 0. At length {train_length * factor:g}, marked by a dashed line: {"; ".join(said)}.
+        A dotted straight line, the formula with the logarithm, follows the staircase of plain RoPE."""
+    return figure, alt
+
+
+# --- the explorable: one knob b ------------------------------------------------------------------------------------
+
+PAIRS, FIRST, TRAINED = 32, 9, 64  # of the small model: pair 9 is the first that does not go round in 64 bytes
+LEFT, RIGHT = 66, 626
+TOP, HIGH = 64, 190  # the panel of the speeds
+FLOOR, BARS = 436, 120  # the panel of the shares
+
+
+def _taken(t: int, b: float) -> float:
+    """The share of log κ that pairs 0 to t take together."""
+    return ((t + 1) / PAIRS) ** b
+
+
+def _x(t: float) -> float:
+    return LEFT + (RIGHT - LEFT) * (t + 0.5) / PAIRS
+
+
+def _y(taken: float) -> float:
+    """A logarithmic axis: speed 1 on top, 1/κ at the bottom, whatever κ is."""
+    return TOP + HIGH * taken
+
+
+def _line(b: float) -> str:
+    return " ".join(f"{_x(t):.1f},{_y(_taken(t, b)):.1f}" for t in range(PAIRS))
+
+
+def _bar(t: int, b: float) -> tuple[float, float]:
+    """Top and height of a bar: a pair's own share of log κ; a share of a quarter and more fills the panel."""
+    own = _taken(t, b) - (_taken(t - 1, b) if t else 0)
+    height = min(BARS, BARS * 4 * own)
+    return FLOOR - height, height
+
+
+def _summary(b: float, factor: float) -> tuple[str, str]:
+    fast, reach = factor ** -_taken(0, b), 1 + (TRAINED - 1) * factor ** _taken(FIRST, b)
+    # The small number rounds halves up, as the script's toFixed does with these values.
+    return f"fastest hand at {fast + 1e-9:.2f} of its speed", f"reach {reach + 1e-9:.0f} of {TRAINED * factor:g} bytes"
+
+
+KNOB_SCRIPT = r"""
+    const b = value.exponent, k = value.factor;
+    const taken = (t, e) => Math.pow((t + 1) / 32, e);
+    const own = (t) => taken(t, b) - (t ? taken(t - 1, b) : 0);
+    const x = (t) => 66 + 560 * (t + 0.5) / 32, y = (s) => 64 + 190 * s;
+    const points = [...Array(32).keys()].map((t) => `${x(t).toFixed(1)},${y(taken(t, b)).toFixed(1)}`);
+    svg.querySelector(".speed").setAttribute("points", points.join(" "));
+    svg.querySelectorAll(".share").forEach((bar, t) => {
+      const height = Math.min(120, 120 * 4 * own(t));
+      bar.setAttribute("y", (436 - height).toFixed(1));
+      bar.setAttribute("height", height.toFixed(1));
+    });
+    const fast = Math.pow(k, -taken(0, b)), reach = 1 + 63 * Math.pow(k, taken(9, b));
+    svg.querySelector(".fast").textContent = `fastest hand at ${(fast + 1e-9).toFixed(2)} of its speed`;
+    svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of ${64 * k} bytes`;
+    svg.querySelector(".bottom").textContent = `1/${k}`;
+    svg.querySelector(".title").textContent = `b = ${b}, factor ${k}`;
+"""
+
+
+def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
+    """Speeds and shares of the 32 pairs of the small model under the exponent b."""
+    fast, reach = _summary(exponent, factor)
+    bars = "".join(
+        f'<rect class="share" x="{_x(t) - 6:.1f}" y="{_bar(t, exponent)[0]:.1f}" width="12" '
+        f'height="{_bar(t, exponent)[1]:.1f}" fill="{BLUE}"/>'
+        for t in range(PAIRS)
+    )
+    opened = LEFT + (RIGHT - LEFT) * FIRST / PAIRS
+    svg = (
+        '<svg viewBox="0 0 640 480" style="width:100%;height:auto;background:none" font-family="sans-serif" '
+        'font-size="20" fill="#1a1a1a">'
+        f'<text x="320" y="26" text-anchor="middle" font-weight="bold" class="title">'
+        f"b = {exponent:g}, factor {factor}</text>"
+        f'<rect x="{opened:.1f}" y="{TOP}" width="{RIGHT - opened:.1f}" height="{HIGH}" '
+        f'fill="{ORANGE}" opacity="0.15"/>'
+        f'<text x="{RIGHT - 4}" y="{TOP - 8}" text-anchor="end">open hands</text>'
+        f'<text x="{LEFT}" y="{TOP - 8}">speed</text>'
+        f'<line x1="{LEFT}" y1="{TOP}" x2="{RIGHT}" y2="{TOP}" stroke="#999"/>'
+        f'<line x1="{LEFT}" y1="{TOP + HIGH}" x2="{RIGHT}" y2="{TOP + HIGH}" stroke="#999"/>'
+        f'<text x="{LEFT - 8}" y="{TOP + 7}" text-anchor="end">1</text>'
+        f'<text x="{LEFT - 8}" y="{TOP + HIGH + 7}" text-anchor="end" class="bottom">1/{factor}</text>'
+        f'<polyline points="{_line(0)}" fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"/>'
+        f'<polyline points="{_line(1)}" fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"/>'
+        f'<polyline class="speed" points="{_line(exponent)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
+        f'<text x="{LEFT}" y="{TOP + HIGH + 34}" class="fast">{fast}</text>'
+        f'<text x="{RIGHT}" y="{TOP + HIGH + 34}" text-anchor="end" class="reach">{reach}</text>'
+        f"{bars}"
+        f'<line x1="{LEFT}" y1="{FLOOR}" x2="{RIGHT}" y2="{FLOOR}" stroke="#999"/>'
+        f'<text x="{LEFT - 8}" y="{FLOOR - BARS + 14}" text-anchor="end">1/4</text>'
+        f'<text x="{LEFT - 8}" y="{FLOOR + 7}" text-anchor="end">0</text>'
+        f'<text x="{RIGHT}" y="{FLOOR - BARS + 14}" text-anchor="end">own share of log κ</text>'
+        f'<text x="{LEFT}" y="{FLOOR + 28}">pair 0</text>'
+        f'<text x="{RIGHT}" y="{FLOOR + 28}" text-anchor="end">pair 31</text></svg>'
+    )
+    alt = """Two panels for the 32 pairs of the small model. Upper panel: speed against pair, on a logarithmic scale
+        from 1 down to 1 over the factor. Two dotted grey lines are b = 0, flat at the bottom, and b = 1, a line
+        from the top left to the bottom right. A blue curve for the chosen b lies between them when b is between 0 and
+        1, and above the straight line when b is larger. Pairs 9 to 31 are shaded: they do not go round in training.
+        Lower panel: bars, the share of the factor that each pair takes. They fall from left to right for b below 1, are
+        equal at 1 and rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.79 of its speed and the
+        reach is 173 of 512 bytes."""
+    caption = """Blue: speed of each pair, and below it the pair's own share of log κ (bars end at a quarter). Dotted:
+        b = 0 (PI) and b = 1 (fixed). Shaded: hands that do not go round in 64 bytes. Move b from 1 down to 0: the reach
+        grows, and the fastest hand pays for it. Then set b to 1 and raise the factor instead."""
+    knobs = (Knob("exponent", "exponent b", 0, 2, exponent, 0.125), Knob("factor", "factor κ", 2, 64, factor))
+    return Explorable("mixed-radix-knob", alt, caption, knobs, svg, KNOB_SCRIPT)

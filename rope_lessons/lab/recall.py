@@ -1,0 +1,124 @@
+"""A question that only a far token answers: what the local methods of chapter 07 lose, and what a sink is for.
+
+The small model of :mod:`~rope_lessons.lab.byte_lm` can guess most of its text from the last few bytes, so its loss
+does not show how far it sees. Here every window of text hides one of 26 *secret* bytes. Later a *question* byte
+stands in the text, and what must come next is the letter that belongs to the secret. Nothing near the question tells
+which letter that is. Every window opens with a *start* byte, as the texts of large models open with a start token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from rope_lessons.attention import attention, attention_with_lse
+from rope_lessons.lab import byte_lm
+from rope_lessons.rotary import apply_rotary
+from rope_lessons.scheme import Plan, Scheme, default_base_scale
+
+START, QUESTION = 0, 1  # bytes that no text contains
+SECRET, ANSWER, LETTERS = 128, ord("A"), 26  # secret byte 128 + n, answer "A" + n
+
+
+class RecallText:
+    """The training text as :func:`~rope_lessons.lab.byte_lm.train` reads it: a secret and two questions in every window,
+    and the start byte in front of all unless told otherwise. The secret stands anywhere, the first question anywhere
+    after it, and the second at the end, so that near and far answers are equally often wanted."""
+
+    def __init__(self, text: Tensor, seed: int, start: bool = True):
+        self.text, self.start, self.generator = text, start, torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        windows = self.text[index]  # a copy: (batch, length + 1)
+        rows, end = torch.arange(len(windows)), windows.shape[1]
+        letter = torch.randint(LETTERS, rows.shape, generator=self.generator)
+        secret = self.draw(1, torch.full_like(letter, end - 5))
+        windows[rows, secret] = (SECRET + letter).to(windows.dtype)
+        for question in (self.draw(secret + 1, torch.full_like(letter, end - 4)), end - 2):
+            windows[rows, question] = QUESTION
+            windows[rows, question + 1] = (ANSWER + letter).to(windows.dtype)
+        return with_start(windows) if self.start else windows
+
+    def draw(self, low: int | Tensor, high: Tensor) -> Tensor:
+        """One random whole number from ``low`` to ``high`` for each row."""
+        share = torch.rand(high.shape, generator=self.generator, dtype=torch.float64)
+        return low + (share * (high - low + 1)).long()
+
+
+def with_start(tokens: Tensor) -> Tensor:
+    """A copy whose first byte in each row is the start byte."""
+    started = tokens.clone()
+    started[:, 0] = START
+    return started
+
+
+def started(model: byte_lm.ByteLM) -> Callable[..., Tensor]:
+    """The model with the start byte in front of everything it reads, to be handed to ``byte_lm.evaluate``."""
+
+    def forward(tokens: Tensor, plan: Plan | None = None, attend: Callable[..., Tensor] = attention) -> Tensor:
+        return model(with_start(tokens), plan, attend)
+
+    return forward
+
+
+@torch.no_grad()
+def recall(
+    model: byte_lm.ByteLM,
+    windows: Tensor,
+    distance: int,
+    length: int,
+    plan: Plan | None = None,
+    attend: Callable[..., Tensor] = attention,
+    start: bool = True,
+) -> Tensor:
+    """Which questions are answered, bool ``(windows,)``. The question is the last of ``length`` bytes and the secret
+    stands ``distance`` before it. Guessing gives 1 in 26."""
+    tokens = with_start(windows[:, :length]) if start else windows[:, :length].clone()
+    letter = torch.randint(LETTERS, (len(tokens),), generator=torch.Generator().manual_seed(distance)).to(tokens.device)
+    tokens[:, -1], tokens[:, -1 - distance] = QUESTION, SECRET + letter
+    rows = tokens.split(12)  # a few at a time: long windows take memory
+    found = torch.cat([model(some, plan, attend)[:, -1].argmax(dim=-1) for some in rows])
+    return found == ANSWER + letter
+
+
+@torch.no_grad()
+def attention_weights(model: byte_lm.ByteLM, tokens: Tensor, plan: Plan | None = None) -> list[Tensor]:
+    """The weights of each layer, ``(batch, heads, seq, seq)``: what attention gives for the identity as values."""
+    weights = []
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
+        one_hot = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*k.shape[:3], k.shape[2])
+        weights.append(attention(q, k, one_hot, scheme))
+        return attention(q, k, v, scheme)
+
+    model(tokens, plan, attend)
+    return weights
+
+
+def attend_streaming(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
+    """StreamingLLM over a whole text at once, for a scheme with a visible window and sinks: what its cache gives.
+
+    Two attentions over disjoint keys, merged by their log-sum-exp: the window at its true distances, and the sinks
+    that have left the window, seen from the place of the query in the cache. The scores of the sinks are
+    ``(seq, sinks)``.
+    """
+    window, sinks = scheme.visible_window, scheme.sinks
+    if window is None or scheme.frequencies is None or not sinks:
+        raise ValueError(f"scheme must have frequencies, a visible_window and sinks, got {scheme!r}")
+    near, near_lse = attention_with_lse(q, k, v, replace(scheme, sinks=0))
+    frequencies = scheme.frequencies(k.shape[2], q.device)
+    token = torch.arange(q.shape[2], device=q.device)
+    in_cache = token.clamp(max=window + sinks - 1)  # place of the query in the cache, which grows until it is full
+    turned_q = apply_rotary(q, in_cache, frequencies, layout=scheme.layout)
+    turned_k = apply_rotary(k[:, :, :sinks], token[:sinks], frequencies, layout=scheme.layout)
+    in_window = token.unsqueeze(-1) - token[:sinks] < window  # (seq, sinks): there the window has them already
+    scores = turned_q @ turned_k.transpose(-1, -2) * default_base_scale(scheme, q.shape[-1])
+    scores = scores.masked_fill(in_window, -torch.inf)
+    total = torch.logaddexp(near_lse, scores.logsumexp(dim=-1)).unsqueeze(-1)
+    return near * (near_lse.unsqueeze(-1) - total).exp() + (scores - total).exp() @ v[:, :, :sinks]

@@ -1,0 +1,383 @@
+"""One test for each labelled equation and theorem of chapter 04, for its figures, its numbers and its libraries."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import sympy
+import torch
+
+import rope_lessons as rl
+from rope_lessons.figures import mixed_radix as figures
+from rope_lessons.lab import byte_lm
+
+CLOCK = (60, 60, 24, 7)
+EXPONENTS = (0, 0.25, 0.5, 0.625, 0.75, 1)
+
+
+def shares(pairs: int, factor: float, b: float) -> list[float]:
+    """λ_t by the definition exp(a (t+1)^b), with the empty product 1 before pair 0; also for a negative b."""
+    a = math.log(factor) / pairs**b
+    totals = [1.0, *(math.exp(a * (t + 1) ** b) for t in range(pairs))]
+    return [after / before for before, after in itertools.pairwise(totals)]
+
+
+def speeds(dim: int, factor: float, b: float) -> torch.Tensor:
+    return rl.mixed_radix_frequencies(dim, factor, b) / rl.rope_frequencies(dim)
+
+
+# --- digits --------------------------------------------------------------------------------------------------------
+
+
+def test_eq_mixed_radix_digit():
+    """Against Python's own clock arithmetic."""
+    from datetime import timedelta
+
+    for n in (0, 59, 60, 3599, 3600, 86_399, 86_400, 363_900, 604_799):
+        time = timedelta(seconds=n)
+        hours, rest = divmod(time.seconds, 3600)
+        assert rl.mixed_digits(n, CLOCK).tolist() == [rest % 60, rest // 60, hours, time.days]
+    for t, worth in enumerate((1, 60, 3600, 86_400)):
+        assert all(int(rl.mixed_digits(n, CLOCK)[t]) == n // worth % CLOCK[t] for n in range(0, 604_800, 997))
+
+
+def test_eq_mixed_radix_value():
+    n = torch.arange(604_800)
+    written = rl.mixed_digits(n, CLOCK)
+    assert torch.equal((written * torch.tensor([1, 60, 3600, 86_400])).sum(-1), n)
+    assert torch.equal(rl.from_digits(written, CLOCK), n)
+    with pytest.raises(ValueError, match="n must be from 0"):
+        rl.mixed_digits(604_800, CLOCK)
+
+
+def test_eq_mixed_radix_grow():
+    """Base 10 with the shares 4, 2, 1: worth and period of each digit, found by counting upwards."""
+    n = torch.arange(2 * 8000) % 8000
+    written = rl.mixed_digits(n, (40, 20, 10))
+    worth, period = [], []
+    for t in range(3):
+        row = written[:8000, t]
+        worth.append(int((row != 0).nonzero()[0]))  # the first number with another digit
+        period.append(next(p for p in range(1, 8001) if torch.equal(written[p : p + 8000, t], row)))
+    assert worth == [1 * 1, 10 * 4, 100 * 4 * 2]
+    assert period == [10 * 4, 100 * 4 * 2, 1000 * 4 * 2 * 1]
+    # A clock with days of 48 hours: an hour is worth as much as before and goes round half as often.
+    hours = rl.mixed_digits(torch.arange(0, 60 * 60 * 48, 3600), (60, 60, 48))[:, 2]
+    assert torch.equal(hours, torch.arange(48))
+
+
+def test_eq_mixed_radix_frequency():
+    """From the shares, one after the other."""
+    for b in (0.25, 0.625, 1):
+        omega, expected = rl.rope_frequencies(16), []
+        total = 1.0
+        for t, share in enumerate(shares(8, 8, b)):
+            total *= share
+            expected.append(float(omega[t]) / total)
+        assert rl.mixed_radix_frequencies(16, 8, b).tolist() == pytest.approx(expected, rel=1e-12)
+    # Equal shares with the period's factor are NTK-fixed; with the worth's factor they would be NTK-old.
+    share, t = 8 ** (1 / 8), torch.arange(8, dtype=torch.float64)
+    assert torch.allclose(rl.rope_frequencies(16) / share ** (t + 1), rl.ntk_frequencies(16, 8, variant="fixed"))
+    assert torch.allclose(rl.rope_frequencies(16) / share**t, rl.ntk_frequencies(16, 8, variant="old"))
+    assert round(10_000 ** (2 / 128), 2) == 1.15  # the period of digit 0; hand 0 has 2π
+
+
+def test_table_of_shares():
+    """5749 in three mixed radices, and the hands of the three ways."""
+    for bases, written in (((20, 20, 20), [9, 7, 14]), ((40, 20, 10), [29, 3, 7]), ((80, 10, 10), [69, 1, 7])):
+        assert math.prod(bases) == 8000
+        assert rl.mixed_digits(5749, bases).tolist() == written
+    ways = {(2, 2, 2): [2, 4, 8], (4, 2, 1): [4, 8, 8], (8, 1, 1): [8, 8, 8]}
+    for way, slower in ways.items():
+        assert [math.prod(way[: t + 1]) for t in range(3)] == slower
+    assert (1 / speeds(6, 8, 1)).tolist() == pytest.approx([2, 4, 8])
+    assert (1 / speeds(6, 8, 0)).tolist() == pytest.approx([8, 8, 8])
+
+
+# --- what training shows -------------------------------------------------------------------------------------------
+
+
+def test_eq_mixed_radix_count():
+    for length in (1, 5, 64, 1000):
+        i = torch.arange(length)
+        distance = (i.unsqueeze(-1) - i).flatten()
+        counted = torch.bincount(distance[distance >= 0], minlength=length)
+        assert torch.equal(counted, length - i)
+        assert int(counted.sum()) == length * (length + 1) // 2
+    half = next(x for x in range(1000) if sum(1000 - delta for delta in range(x)) * 2 >= 500_500)
+    assert half / 1000 == pytest.approx(0.29, abs=0.005)
+
+
+@pytest.mark.parametrize("bases", [(10, 10, 10), (40, 20, 10), (2, 3, 5, 7), (60, 2), (9,)])
+def test_thm_mixed_radix_count(bases):
+    """Counted over the whole triangle."""
+    length = math.prod(bases)
+    distance = torch.arange(length)
+    written, count = rl.mixed_digits(distance, bases), length - distance
+    worth = 1
+    for t, base in enumerate(bases):
+        period = worth * base
+        for a in range(base):
+            counted = int(count[written[:, t] == a].sum())
+            twice = length // base * (length + period - worth + 1 - 2 * a * worth)
+            assert 2 * counted == twice
+        worth = period
+
+
+def test_eq_mixed_radix_constraint():
+    for b in EXPONENTS:
+        found = shares(32, 8, b)
+        assert math.prod(found) == pytest.approx(8)
+        assert all(before >= after * (1 - 1e-12) for before, after in itertools.pairwise(found))
+        assert found[-1] >= 1 - 1e-12
+
+
+# --- the family ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pairs", "factor"), [(64, 8.0), (32, 8.0), (2, 64.0)])
+def test_eq_mixed_radix_family(pairs, factor):
+    for b in (*EXPONENTS, 2):
+        a = math.log(factor) / pairs**b
+        assert math.exp(a * pairs**b) == pytest.approx(factor)
+        slower = 1 / speeds(2 * pairs, factor, b)
+        assert slower.tolist() == pytest.approx([math.exp(a * (t + 1) ** b) for t in range(pairs)], rel=1e-12)
+        assert slower.tolist() == pytest.approx([factor ** (((t + 1) / pairs) ** b) for t in range(pairs)], rel=1e-12)
+    toy = {b: [round(share, 2) for share in shares(2, 8, b)] for b in (0, 0.5, 1, 2)}
+    assert toy == {0: [8, 1], 0.5: [4.35, 1.84], 1: [2.83, 2.83], 2: [1.68, 4.76]}
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 32, 64])
+@pytest.mark.parametrize("factor", [1.5, 8.0])
+def test_thm_mixed_radix_range(pairs, factor):
+    def obeys(b: float) -> bool:
+        found = shares(pairs, factor, b)
+        return min(found) >= 1 - 1e-12 and all(y <= x * (1 + 1e-12) for x, y in itertools.pairwise(found))
+
+    assert all(obeys(b) for b in (0, 0.001, 0.25, 0.625, 0.999, 1))
+    assert not any(obeys(b) for b in (-1, -0.1, -0.001, 1.001, 1.25, 2, 5))
+    # What the text says about b = -1.
+    found = shares(pairs, factor, -1)
+    assert found[0] == pytest.approx(factor**pairs)
+    assert found[1] < 1
+
+
+@pytest.mark.parametrize(("dim", "factor"), [(128, 8.0), (64, 1.5), (4, 8.0)])
+def test_thm_mixed_radix_speeds(dim, factor):
+    every = torch.stack([speeds(dim, factor, b) for b in (0, 0.1, 0.3, 0.625, 0.9, 1, 1.5, 3, 10)])
+    assert torch.allclose(every[:, -1], torch.full((len(every),), 1 / factor, dtype=torch.float64))
+    assert bool((every[:, :-1].diff(dim=0) > 0).all())
+    assert torch.allclose(every[0], torch.full((dim // 2,), 1 / factor, dtype=torch.float64))
+    assert torch.allclose(every[5], rl.ntk_frequencies(dim, factor) / rl.rope_frequencies(dim), rtol=1e-12)
+    assert float(speeds(dim, factor, 1e5)[:-1].min()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("b", [0.05, 0.25, 0.5, 0.625, 0.75, 0.95])
+def test_thm_mixed_radix_gap(b):
+    """By search over many hands, and where the derivative is zero."""
+    pairs = 4000
+    ratio = speeds(2 * pairs, 8, 1) / speeds(2 * pairs, 8, b)
+    best = b ** (1 / (1 - b))
+    assert (int(ratio.argmax()) + 1) / pairs == pytest.approx(best, abs=1 / pairs)
+    assert 0 < best < 1 / math.e
+    x = sympy.symbols("x", positive=True)
+    derivative = sympy.diff(x ** sympy.Rational(str(b)) - x, x)
+    assert abs(float(derivative.subs(x, best))) < 1e-9
+    assert float(ratio.max()) == pytest.approx(8 ** (best**b - best), rel=1e-3)
+
+
+def test_gap_in_numbers():
+    best = 0.625 ** (1 / 0.375)
+    assert round(best, 3) == 0.286
+    assert round(8 ** (best**0.625 - best), 2) == 1.43
+    assert round(1 / math.e, 3) == 0.368
+
+
+@pytest.mark.parametrize(("dim", "train_length", "first"), [(64, 64, 9), (128, 4096, 46)])
+@pytest.mark.parametrize("b", EXPONENTS)
+def test_eq_mixed_radix_reach(dim, train_length, first, b):
+    """By search: the longest text in which no open hand shows an angle beyond those of training."""
+    trained, tested = rl.rope_frequencies(dim), rl.mixed_radix_frequencies(dim, 8, b)
+    largest = (train_length - 1) * trained
+    is_open = largest < 2 * math.pi
+    assert int(is_open.nonzero()[0]) == first
+    allowed = ((largest / tested)[is_open]).min()  # of L - 1
+    assert float(allowed) == pytest.approx((train_length - 1) * 8 ** (((first + 1) / (dim // 2)) ** b), rel=1e-12)
+
+
+def test_reach_in_numbers():
+    reach = {b: 1 + 63 / float(speeds(64, 8, b)[9]) for b in (0.625, 1)}
+    assert {b: round(length) for b, length in reach.items()} == {0.625: 173, 1: 122}
+
+
+@pytest.mark.parametrize(("dim", "first"), [(64, 9), (128, 46), (16, 3)])
+@pytest.mark.parametrize("b", [0.25, 0.625, 0.9])
+def test_thm_mixed_radix_rival(dim, first, b):
+    rival = 8 ** (((first + 1) / (dim // 2)) ** (b - 1))
+    assert rival > 8
+    fixed, mixed = rl.ntk_frequencies(dim, rival), rl.mixed_radix_frequencies(dim, 8, b)
+    assert float(fixed[first]) == pytest.approx(float(mixed[first]), rel=1e-12)
+    assert bool((fixed[:first] > mixed[:first]).all())
+    assert bool((fixed[first + 1 :] < mixed[first + 1 :]).all())
+
+
+def test_rival_in_numbers():
+    rival = 8 ** ((10 / 32) ** -0.375)
+    assert round(rival, 1) == 24.9
+    fixed = rl.ntk_frequencies(64, rival) / rl.rope_frequencies(64)
+    assert round(float(fixed[0]), 2) == 0.90
+    assert round(float(speeds(64, 8, 0.625)[0]), 2) == 0.79
+    assert (round(shares(32, 8, 0.625)[-1], 2), round(rival ** (1 / 32), 2)) == (1.04, 1.11)
+    # The solution of the exercise: the model on the desk.
+    assert round(8 ** ((47 / 64) ** -0.375), 1) == 10.3
+    slower = 1 / float(speeds(128, 8, 0.625)[46])
+    assert round(slower, 2) == 5.55
+    assert round(1 + 4095 * slower, -2) == 22_700
+
+
+def test_exercises_in_numbers():
+    assert round(math.log(math.log(8) / math.log(1.1)) / math.log(64), 3) == 0.741
+    assert round(1 / float(speeds(128, 8, 0.75)[0]), 3) == 1.096
+    assert 75 < math.exp(math.log(8) ** 2) < 76
+    t = torch.arange(64, dtype=torch.float64)
+    decayed = 0.97**t * rl.rope_frequencies(128)
+    assert torch.allclose(decayed, rl.ntk_frequencies(128, 0.97**-64, variant="old"), rtol=1e-12)
+    together = [10_000 ** (-(pair + h / 4) / 16) for pair in range(16) for h in range(4)]
+    assert together == pytest.approx(rl.rope_frequencies(128).tolist(), rel=1e-12)
+    assert round(64**0.625, 2) == 13.45
+
+
+# --- what was measured ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stored():
+    return json.loads((byte_lm.CHECKPOINTS / "mixed_radix.json").read_text("utf8"))
+
+
+@pytest.fixture(scope="module")
+def accuracies(stored):
+    """Accuracy in percent, one number for each seed."""
+
+    def find(method, scale="plain", text="plain", length=512, factor=8):
+        wanted = {"method": method, "scale": scale, "text": text, "length": length, "factor": factor}
+        found = [100 * row["accuracy"] for row in stored["rows"] if wanted.items() <= row.items()]
+        assert len(found) == 5, wanted
+        return torch.tensor(found, dtype=torch.float64)
+
+    return find
+
+
+def test_stored_result_is_complete(stored):
+    """Two copies, one content; the script, five seeds, every row once; and the models are those of chapter 03."""
+    root = Path(__file__).parents[2]
+    assert json.loads((root / "results" / "mixed_radix.json").read_text("utf8")) == stored
+    assert (root / stored["script"]).exists()
+    assert stored["seeds"] == [0, 1, 2, 3, 4]
+    keys = [tuple(row[k] for k in ("seed", "scale", "method", "factor", "text", "length")) for row in stored["rows"]]
+    assert len(keys) == len(set(keys)) == 5 * (16 * (3 + 2 + 3) + 4 * 10)
+    before = json.loads((byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8"))
+    assert stored["test_text"] == before["test_text"]
+    for row in before["rows"]:
+        if row["method"] in ("rope", "pi", "ntk-old", "ntk-fixed", "ntk-aware"):
+            wanted = {key: row[key] for key in ("seed", "method", "length")} | {"scale": "plain", "text": "plain"}
+            (same,) = (r for r in stored["rows"] if wanted.items() <= r.items())
+            assert same["accuracy"] == pytest.approx(row["accuracy"], abs=0.003)
+
+
+def test_one_row_again(accuracies):
+    """Every fourth window with the shipped model, against the stored mean over all."""
+    model, windows = byte_lm.load(), byte_lm.evaluation_windows()
+    mixed = rl.scheme("ntk-mixed", dim=64, factor=8)
+    hits, _ = byte_lm.evaluate(model, windows, 512, (mixed,) * 2)
+    assert 100 * float(hits.mean()) == pytest.approx(float(accuracies("mixed-0.625")[0]), abs=0.3)
+
+
+def test_both_ends_of_the_sweep_are_known_methods(accuracies):
+    for scale in ("plain", "dagger", "logn"):
+        assert torch.allclose(accuracies("mixed-0", scale), accuracies("pi", scale), atol=0.05)
+        assert torch.allclose(accuracies("mixed-1", scale), accuracies("ntk-fixed", scale), atol=0.05)
+
+
+# --- figures -------------------------------------------------------------------------------------------------------
+
+
+def test_explorable_says_what_it_shows():
+    svg = figures.mixed_radix_knob().svg
+    assert "fastest hand at 0.79 of its speed" in svg
+    assert "reach 173 of 512 bytes" in svg
+    assert len(re.findall(r'class="share"', svg)) == 32
+    assert "reach 173 of 1600 bytes" in figures.mixed_radix_knob(1, 25).svg  # the second setting in the text
+
+
+@pytest.mark.parametrize("b", [0, 0.25, 0.625, 1, 2])
+def test_explorable_draws_the_packages_numbers(b):
+    taken = torch.tensor([figures._taken(t, b) for t in range(32)], dtype=torch.float64)
+    assert torch.allclose(8**-taken, speeds(64, 8, b), rtol=1e-12)
+    bars = [figures._bar(t, b)[1] / (4 * figures.BARS) for t in range(32)]
+    if b in (1, 0.625):  # no bar is cut off
+        assert sum(bars) == pytest.approx(1)
+
+
+def test_the_index_of_document_003():
+    """What the text says of it: PI first, and 0.69 at a hundredth of the base."""
+
+    def index(frequencies, length):
+        return float((length < 2 * math.pi / frequencies).double().mean())
+
+    plain = rl.rope_frequencies(128)
+    assert round(index(plain, 100), 2) == 0.69
+    assert 1 - math.log(100 / (2 * math.pi)) / math.log(10_000) == pytest.approx(0.70, abs=0.005)
+    for length in (10, 64, 512, 5000):
+        at_pi = index(rl.pi_frequencies(64, 8), length)
+        assert all(index(rl.mixed_radix_frequencies(64, 8, b), length) <= at_pi for b in EXPONENTS)
+    variance = {b: float(speeds(64, 8, b).var()) for b in EXPONENTS}
+    assert min(variance, key=variance.get) == 0
+    assert variance[0] < 1e-20
+
+
+# --- libraries -----------------------------------------------------------------------------------------------------
+
+
+def test_library_transformers_by_longrope():
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    assert not any("ntk" in name or "mixed" in name for name in ROPE_INIT_FUNCTIONS)
+    factors = [8 ** (((t + 1) / 32) ** 0.625) for t in range(32)]
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 10_000.0,
+        "long_factor": factors,
+        "short_factor": factors,
+        "attention_factor": 1.0,
+        "original_max_position_embeddings": 64,
+    }
+    config = LlamaConfig(hidden_size=128, num_attention_heads=2, max_position_embeddings=512, rope_parameters=rope)
+    module = LlamaRotaryEmbedding(config)
+    assert module.attention_scaling == 1
+    for length in (10, 500):  # below and above the training length
+        module(torch.zeros(1, length, 128), torch.arange(length)[None])
+        assert torch.allclose(module.inv_freq.double(), rl.mixed_radix_frequencies(64, 8), rtol=1e-6)
+
+
+def test_the_dictionary_of_vllm():
+    rope = {"rope_type": "ntk", "rope_theta": 10_000.0, "factor": 8.0}
+    mixed = rl.Scheme.from_hf({**rope, "mixed_b": 0.75}, head_dim=128)
+    assert mixed == rl.scheme("ntk-mixed", dim=128, factor=8, exponent=0.75)
+    assert rl.Scheme.from_hf(rope, head_dim=128) == rl.scheme("ntk-fixed", dim=128, factor=8)
+
+
+def test_chapter_exists():
+    """Every labelled equation and theorem of the chapter has a test in this file."""
+    text = (Path(__file__).parents[2] / "book" / "04_mixed_radix.md").read_text("utf8")
+    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", text)
+    assert len(labels) == 13
+    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
+    assert not missing

@@ -1,0 +1,563 @@
+"""One test for each labelled equation and theorem of chapter 05, for its explorable and its remarks on libraries."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import sympy
+import torch
+
+import rope_lessons as rl
+from rope_lessons.figures import circles as figures
+from rope_lessons.lab import byte_lm
+
+TEXT = (Path(__file__).parents[2] / "book" / "05_circles.md").read_text("utf8")
+STORED = json.loads((byte_lm.CHECKPOINTS / "circles.json").read_text("utf8"))
+CASES = [(128, 4096, 10_000.0), (8, 512, 10_000.0), (64, 64, 10_000.0), (128, 8192, 500_000.0)]
+
+
+def speeds(frequencies: torch.Tensor, base: float = 10_000.0) -> torch.Tensor:
+    return frequencies / rl.rope_frequencies(2 * len(frequencies), base)
+
+
+# --- the derivation ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dim", "length", "base"), CASES)
+def test_eq_circles_turns(dim, length, base):
+    """Counted by walking: how often the hand has come past its start."""
+    frequencies = rl.rope_frequencies(dim, base)
+    turned = rl.turns(frequencies, length)
+    for t in (0, dim // 4, dim // 2 - 1):
+        angle, walked = 0.0, 0
+        for _ in range(length):
+            angle += float(frequencies[t])
+            if angle >= 2 * math.pi:
+                angle, walked = angle - 2 * math.pi, walked + 1
+        assert walked + angle / (2 * math.pi) == pytest.approx(float(turned[t]), rel=1e-9)
+
+
+def test_turns_by_hand():
+    assert 64 / (2 * math.pi) == pytest.approx(10.2, abs=0.05)
+    assert rl.turns(rl.rope_frequencies(4), 64).tolist() == pytest.approx([10.186, 0.10186], rel=1e-4)
+    assert rl.turns(rl.rope_frequencies(4), 5).tolist() == pytest.approx([0.8, 0.008], abs=0.005)
+    turned = rl.turns(rl.rope_frequencies(128), 4096)
+    assert (int((turned >= 1).sum()), int((turned >= 32).sum()), round(float(turned[0]))) == (46, 21, 652)
+    assert float(turned[45]) == pytest.approx(1.004, abs=5e-4)
+    assert round(float(turned[20])) == 37
+
+
+@pytest.mark.parametrize(("dim", "length", "base"), CASES)
+def test_eq_circles_pair(dim, length, base):
+    """The pair with that number makes that many turns, and pairs up to t(1) are the closed ones."""
+
+    def pair(turned: float) -> float:
+        return dim / 2 * math.log(length / (2 * math.pi * turned)) / math.log(base)
+
+    for turned in (0.2, 1, 7, 32):
+        omega = base ** (-2 * pair(turned) / dim)
+        assert length * omega / (2 * math.pi) == pytest.approx(turned)
+    closed = int((rl.turns(rl.rope_frequencies(dim, base), length) >= 1).sum())
+    assert closed == math.floor(pair(1)) + 1
+    assert math.log10(512 / (2 * math.pi)) == pytest.approx(1.911, abs=5e-4)  # d = 8
+
+
+@pytest.mark.parametrize(("dim", "length", "base"), CASES)
+@pytest.mark.parametrize(("slow", "fast"), [(1, 32), (1, 4), (0.5, 2)])
+def test_eq_circles_parts(dim, length, base, slow, fast):
+    """Written out pair by pair, in Python numbers."""
+    found = rl.ntk_by_parts_frequencies(dim, 8, length, base, alpha=slow, beta=fast)
+    for t in range(dim // 2):
+        omega = base ** (-2 * t / dim)
+        kept = min(max((length * omega / (2 * math.pi) - slow) / (fast - slow), 0), 1)
+        assert float(found[t]) == pytest.approx(kept * omega + (1 - kept) * omega / 8, rel=1e-12)
+
+
+def test_parts_by_hand():
+    """The table of the section, the toy d = 4, and what NTK does to pairs 20 and 46."""
+    assert speeds(rl.ntk_by_parts_frequencies(8, 8, 512)).tolist() == pytest.approx([1, 0.3268, 1 / 8, 1 / 8], abs=5e-5)
+    assert round(7.149 / 31, 4) == 0.2306
+    toy = rl.ntk_by_parts_frequencies(4, 8, 64, alpha=1, beta=4)
+    assert torch.allclose(toy, rl.ntk_frequencies(4, 8, variant="aware"), rtol=1e-12)
+    ntk = speeds(rl.ntk_frequencies(128, 8, variant="aware"))
+    assert [round(float(ntk[t]), 2) for t in (20, 46)] == [0.52, 0.22]
+
+
+@pytest.mark.parametrize(("dim", "length", "base"), CASES)
+@pytest.mark.parametrize("factor", [2, 8])
+def test_thm_circles_reach(dim, length, base, factor):
+    """By search over lengths, and a speed a little above 1/κ falls short."""
+    plain = rl.rope_frequencies(dim, base)
+    is_open = rl.turns(plain, length) < 1
+    for slow in (1, 1.5):
+        tested = rl.ntk_by_parts_frequencies(dim, factor, length, base, alpha=slow)
+        longest = length
+        while bool(((longest + 1 - 1) * tested <= (length - 1) * plain * (1 + 1e-12))[is_open].all()):
+            longest += 1
+        assert longest == 1 + factor * (length - 1)
+    faster = plain[is_open] / factor * 1.001
+    assert bool((factor * (length - 1) * faster > (length - 1) * plain[is_open]).all())
+
+
+def test_eq_circles_temperature():
+    """Scores of vectors turned with the factor in the tables, against scores without it; and with partial rotary."""
+    nu = rl.yarn_attention_factor(8)
+    assert nu == 0.1 * math.log(8) + 1
+    assert (round(nu, 3), round(nu**2, 3), round(1 / nu**2, 2)) == (1.208, 1.459, 0.69)
+    assert (round(rl.yarn_attention_factor(16), 3), round(rl.yarn_attention_factor(16) ** 2, 2)) == (1.277, 1.63)
+    q, k = torch.randn(2, 1, 12, dtype=torch.float64)
+    frequencies = rl.yarn_frequencies(8, 8, 512)  # 8 of 12 channels turn
+
+    def score(scale: float, channels: slice) -> float:
+        turned = (
+            rl.apply_rotary(x, torch.tensor([m]), frequencies, layout="half", scale=scale)[:, channels]
+            for x, m in ((q, 9), (k, 4))
+        )
+        a, b = turned
+        return float(a @ b.T)
+
+    assert score(nu, slice(0, 8)) == pytest.approx(nu**2 * score(1, slice(0, 8)))
+    assert score(nu, slice(8, 12)) == pytest.approx(score(1, slice(8, 12)))
+    assert rl.scheme("yarn", dim=64, factor=8, train_length=64).rotary_scale == nu
+
+
+def test_eq_circles_phi():
+    for factor, length in ((8, 4096), (32, 4096), (2, 100)):
+        nu = rl.longrope_attention_factor(factor, length)
+        assert nu**2 == pytest.approx(1 + math.log(factor) / math.log(length))
+        assert nu**2 == pytest.approx(math.log(factor * length, length))
+        scale = rl.log_n_scale(torch.tensor([factor * length]), length, clip=True)
+        assert nu**2 == pytest.approx(float(scale))
+    assert rl.longrope_attention_factor(8, 4096) ** 2 == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(("dim", "length", "base"), [*CASES, (64, 131_072, 10_000.0), (64, 4096, 150_000.0)])
+def test_eq_circles_code(dim, length, base):
+    """Written out pair by pair, in Python numbers."""
+
+    def pair(turned: float) -> float:
+        return dim / 2 * math.log(length / (2 * math.pi * turned)) / math.log(base)
+
+    first, last = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), dim - 1)
+    found = rl.yarn_frequencies(dim, 8, length, base)
+    for t in range(dim // 2):
+        kept = 1 - min(max((t - first) / (last - first), 0), 1)
+        assert float(found[t]) == pytest.approx((kept + (1 - kept) / 8) * base ** (-2 * t / dim), rel=1e-12)
+
+
+@pytest.mark.parametrize(("dim", "length", "base"), [(128, 4096, 10_000.0), (128, 8192, 500_000.0), (8, 512, 10_000.0)])
+@pytest.mark.parametrize(("slow", "fast"), [(1, 32), (2, 8)])
+def test_thm_circles_ramps(dim, length, base, slow, fast):
+    turned = rl.turns(rl.rope_frequencies(dim, base), length)
+    paper = speeds(rl.ntk_by_parts_frequencies(dim, 1e12, length, base, alpha=slow, beta=fast), base)  # the share
+    code = speeds(rl.yarn_frequencies(dim, 1e12, length, base, beta_fast=fast, beta_slow=slow, truncate=False), base)
+    in_logs = (torch.log(turned / slow) / math.log(fast / slow)).clamp(0, 1)
+    assert torch.allclose(code, in_logs, atol=1e-9)
+    between = (turned > slow) & (turned < fast)
+    assert bool((code > paper)[between].all())
+    assert torch.allclose(code[~between], paper[~between], atol=1e-9)
+    # The widest gap, by sympy: the slope of the difference is 0 there, and the second derivative negative.
+    tau = sympy.symbols("tau", positive=True)
+    gap = sympy.log(tau / slow) / sympy.log(sympy.Rational(fast, slow)) - (tau - slow) / (fast - slow)
+    (widest,) = sympy.solve(sympy.diff(gap, tau), tau)
+    assert float(widest) == pytest.approx((fast - slow) / math.log(fast / slow))
+    assert float(sympy.diff(gap, tau, 2).subs(tau, widest)) < 0
+
+
+def test_ramps_in_numbers():
+    """What the section says of pairs, ends and gaps."""
+    tau = 31 / math.log(32)
+    assert tau == pytest.approx(8.9, abs=0.05)
+    assert (round((tau - 1) / 31, 2), round(math.log(tau) / math.log(32), 2)) == (0.26, 0.63)
+    assert math.log10(512 / (2 * math.pi * 32)) == pytest.approx(0.406, abs=5e-4)
+    assert float(speeds(rl.yarn_frequencies(8, 8, 512))[1]) == 0.5625
+    code, paper = speeds(rl.yarn_frequencies(128, 8, 4096)), speeds(rl.ntk_by_parts_frequencies(128, 8, 4096))
+    assert int((code / paper).argmax()) == 36
+    assert float((code / paper).max()) == pytest.approx(2.3, abs=0.05)
+    small = rl.ntk_by_parts_frequencies(64, 8, 64)
+    assert float(speeds(small)[0]) == pytest.approx(0.38, abs=5e-3)
+    assert bool((speeds(small) < 0.4).all())
+    assert float(speeds(rl.yarn_frequencies(64, 8, 64))[0]) == 1
+    assert float(rl.turns(rl.rope_frequencies(64), 131_072)[31]) == pytest.approx(2.8, abs=0.05)
+    assert math.ceil(32 * math.log(131_072 / (2 * math.pi)) / math.log(10_000)) == 35
+    last = [float(speeds(f(64, 8, 131_072))[31]) for f in (rl.yarn_frequencies, rl.ntk_by_parts_frequencies)]
+    assert last[0] > last[1]
+    rounded, exact = (rl.yarn_frequencies(64, 32, 4096, 150_000.0, truncate=truncate) for truncate in (True, False))
+    assert float((rounded / exact).max()) == pytest.approx(1.76, abs=5e-3)
+
+
+@pytest.mark.parametrize(("length", "factor", "base"), [(8192, 8, 500_000.0), (4096, 32, 10_000.0)])
+def test_eq_circles_llama3(length, factor, base):
+    """Meta's three cases by wavelengths, against NTK-by-parts with the limits 1 and 4."""
+    plain = rl.rope_frequencies(128, base)
+    wanted = []
+    for omega in plain.tolist():
+        wavelength = 2 * math.pi / omega
+        smooth = (length / wavelength - 1) / (4 - 1)
+        if wavelength < length / 4:
+            wanted.append(omega)
+        elif wavelength > length / 1:
+            wanted.append(omega / factor)
+        else:
+            wanted.append((1 - smooth) * omega / factor + smooth * omega)
+    wanted = torch.tensor(wanted, dtype=torch.float64)
+    assert torch.allclose(rl.ntk_by_parts_frequencies(128, factor, length, base, alpha=1, beta=4), wanted, rtol=1e-12)
+    assert torch.allclose(rl.llama3_frequencies(128, factor, length, base), wanted, rtol=1e-12)
+
+
+def test_llama3_is_close_to_a_switch():
+    turned = rl.turns(rl.rope_frequencies(128, 500_000.0), 8192)
+    assert ((turned > 1) & (turned < 4)).nonzero().flatten().tolist() == list(range(29, 35))
+    assert float(turned[35]) == pytest.approx(0.997, abs=1e-3)
+    assert int((turned >= 1).sum()) == 35
+
+
+def test_eq_circles_longrope():
+    """The two lists on either side of the switch, and the other methods as lists."""
+    short, long = [1.0, 1.0, 1.5, 2.0], [1.0, 3.0, 8.0, 9.0]
+    plain = rl.rope_frequencies(8)
+    for length, factors in ((1, short), (512, short), (513, long), (9999, long)):
+        found = rl.longrope_frequencies(8, short, long, length=length, train_length=512)
+        assert torch.allclose(found * torch.tensor(factors, dtype=torch.float64), plain, rtol=1e-12)
+    for frequencies in (
+        rl.pi_frequencies(8, 8), rl.ntk_frequencies(8, 8, variant="aware"), rl.yarn_frequencies(8, 8, 512)
+    ):  # fmt: skip
+        as_list = (plain / frequencies).tolist()
+        found = rl.longrope_frequencies(8, [1.0] * 4, as_list, length=513, train_length=512)
+        assert torch.allclose(found, frequencies, rtol=1e-12)
+    assert (plain / rl.ntk_frequencies(8, 8, variant="aware")).tolist() == pytest.approx(
+        [8 ** (2 * t / 6) for t in range(4)]
+    )
+
+
+def test_eq_circles_request():
+    """By hand, and: within the training length the model is plain RoPE bit for bit."""
+    assert max(1, (6000 + 2192) / 4096) == 2
+    factor = max(1.0, (1000 + 500) / 4096)
+    assert torch.equal(rl.yarn_frequencies(128, factor, 4096), rl.rope_frequencies(128))
+    assert rl.yarn_attention_factor(factor) == 1
+
+
+def test_eq_circles_seen():
+    """8k served, 3k seen, 4k declared: over what is seen no open pair leaves its arc; over what is declared some do."""
+    served, seen, declared = 8192, 3072, 4096
+    plain = rl.rope_frequencies(128)
+    is_open = rl.turns(plain, seen) < 1
+    over_seen = rl.ntk_by_parts_frequencies(128, served / seen, seen)
+    assert bool(((served - 1) * over_seen <= seen * plain)[is_open].all())
+    over_declared = rl.ntk_by_parts_frequencies(128, served / declared, declared)
+    assert bool(((served - 1) * over_declared > 1.3 * (seen - 1) * plain)[is_open].any())
+    assert served / seen > served / declared
+
+
+def test_the_switch_in_numbers():
+    plain, yarn = rl.rope_frequencies(128), rl.yarn_frequencies(128, 8, 4096)
+    seen = (4100 * yarn - 4000 * plain) / yarn
+    assert torch.allclose(seen[:21], torch.full((21,), 100.0, dtype=torch.float64))
+    assert float(seen[36:].max()) < -4000
+    assert float(seen[63]) == pytest.approx(4100 - 8 * 4000)
+    assert 2 * math.pi * 10_000 ** (31 / 32) == pytest.approx(47_117, abs=0.5)
+
+
+# --- what the chapter reads off the small model --------------------------------------------------------------------
+
+
+def accuracies(table: str, **wanted) -> torch.Tensor:
+    """Of every seed, in percent, in the order of the seeds."""
+    found = [row for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
+    assert [row["seed"] for row in found] == STORED["seeds"], wanted
+    return torch.tensor([100 * row["accuracy"] for row in found], dtype=torch.float64)
+
+
+def at(method: str, length: int) -> torch.Tensor:
+    return accuracies("rows", method=method, length=length)
+
+
+def test_results_say_where_they_come_from():
+    root = Path(__file__).parents[2]
+    assert json.loads((root / "results" / "circles.json").read_text("utf8")) == STORED
+    assert (root / STORED["script"]).exists()
+    assert {"date", "hardware", "python", "torch", "seeds", "config"} <= STORED.keys()
+    assert STORED["seeds"] == [0, 1, 2, 3, 4]
+    chapter_03 = json.loads((byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8"))
+    assert STORED["config"] == chapter_03["config"]
+    assert STORED["test_text"] == chapter_03["test_text"]
+    # The same models: plain RoPE and PI are measured in both chapters.
+    for method in ("rope", "pi", "ntk-aware"):
+        for length in (64, 512):
+            there = [r for r in chapter_03["rows"] if r["method"] == method and r["length"] == length]
+            here = [r for r in STORED["rows"] if r["method"] == method and r["length"] == length]
+            for a, b in zip(there, here, strict=True):
+                assert a["accuracy"] == pytest.approx(b["accuracy"], abs=0.003)
+
+
+@pytest.mark.parametrize("method", ["yarn", "llama3", "ntk-mixed"])
+def test_stored_results_are_those_of_the_checkpoint(method):
+    """Seed 0, computed again from the shipped model, by the schemes of the package."""
+    options = {} if method == "ntk-mixed" else {"train_length": 64}
+    plan = (rl.scheme(method, dim=64, factor=8, **options),) * 2
+    hits, _ = byte_lm.evaluate(byte_lm.load(), byte_lm.evaluation_windows(), 512, plan)
+    assert 100 * float(hits.mean()) == pytest.approx(float(at(method, 512)[0]), abs=0.3)
+
+
+def test_temperature_does_most_of_the_work():
+    """The first two tables of the section."""
+    others = ("rope", "pi", "ntk-aware", "ntk-mixed", "by-parts", "llama3", "yarn-ramp")
+    assert all(bool((at("yarn", 512) > at(other, 512)).all()) for other in others)
+    level = [float(at(name, 512).mean()) for name in ("ntk-aware", "llama3", "yarn-ramp")]
+    assert max(level) - min(level) < 4
+    gain = {
+        name: float((at(f"{name}-temperature" if name != "yarn" else name, 512) - at(plain, 512)).mean())
+        for name, plain in (("rope", "rope"), ("pi", "pi"), ("ntk-aware", "ntk-aware"), ("llama3", "llama3"),
+                            ("yarn", "yarn-ramp"))
+    }  # fmt: skip
+    assert min(gain.values()) > 1
+    assert max(gain["rope"], gain["ntk-aware"]) < 0.8 * min(gain["llama3"], gain["yarn"])
+    assert float(at("yarn", 512).mean() - at("ntk-aware-temperature", 512).mean()) > 2
+
+
+def test_entropy_of_attention():
+    def entropy(method: str, length: int) -> torch.Tensor:
+        found = [r["entropy"] for r in STORED["entropies"] if r["method"] == method and r["length"] == length]
+        assert len(found) == 5
+        return torch.tensor(found)
+
+    trained, plain = entropy("rope", 64), entropy("rope", 512)
+    ramp, yarn = entropy("yarn-ramp", 512), entropy("yarn", 512)
+    assert bool((plain > trained + 1).all())
+    assert bool((ramp.mean(0) < plain.mean(0)).all())
+    assert bool((ramp > yarn + 0.5).all())
+    assert bool((yarn.mean(0) - trained.mean(0) < 0.4 * (plain.mean(0) - trained.mean(0))).all())
+
+
+def test_the_rule_for_the_temperature_is_not_sharp():
+    def curve(method: str, length: int) -> dict[float, float]:
+        factors = sorted({row["attention_factor"] for row in STORED["temperatures"]})
+        return {a: float(accuracies("temperatures", method=method, length=length, attention_factor=a).mean())
+                for a in factors}  # fmt: skip
+
+    long = curve("yarn", 512)
+    assert max(long.values()) - min(long[a] for a in (1.2, 1.3, 1.4)) < 1.5
+    assert long[1.2] - long[1.0] > 5
+    short = list(curve("rope", 64).values())
+    assert short == sorted(short, reverse=True)
+    assert math.sqrt(1 + math.log(8) / math.log(64)) == pytest.approx(1.22, abs=6e-3)
+
+
+def test_the_tax():
+    plain = at("rope", 64)
+    tax = {name: float((plain - at(name, 64)).mean()) for name in ("ntk-aware", "yarn", "pi")}
+    for name in ("pi", "ntk-aware", "ntk-fixed", "ntk-mixed", "by-parts", "llama3", "yarn-ramp", "yarn"):
+        assert bool((at(name, 64) < plain).all()), name
+    assert tax["ntk-aware"] == pytest.approx(1, abs=0.6)
+    assert tax["yarn"] == pytest.approx(6, abs=1.5)
+    assert tax["pi"] / float(plain.mean()) == pytest.approx(0.5, abs=0.1)
+
+
+def test_per_request():
+    for name in ("pi", "ntk-aware", "dynamic-ntk", "llama3", "yarn"):
+        assert torch.equal(at(f"{name}-request", 64), at("rope", 64))
+    for name in ("pi", "llama3", "yarn"):
+        for length in (128, 256):
+            assert bool((at(f"{name}-request", length) > at(name, length)).all()), (name, length)
+        assert torch.equal(at(f"{name}-request", 512), at(name, 512))
+    assert float((at("ntk-aware-request", 256) - at("ntk-aware", 256)).mean()) < 0
+    dynamic = at("yarn-dynamic", 512)
+    assert all(bool((dynamic > at(row["method"], 512)).all())
+               for row in STORED["rows"] if row["length"] == 512 and row["method"] != "yarn-dynamic")  # fmt: skip
+    eighths = {
+        name: torch.tensor(
+            [r["accuracy_by_eighth"] for r in STORED["rows"] if r["method"] == name and r["length"] == 512]
+        )
+        for name in ("rope", "yarn", "yarn-dynamic")
+    }
+    assert torch.allclose(eighths["yarn-dynamic"][:, 0], eighths["rope"][:, 0], atol=2e-3)
+    yarn = eighths["yarn"].mean(0)
+    assert float(yarn.max() - yarn.min()) < 0.1  # flat
+
+
+def test_one_turn_is_not_a_law():
+    def grid(length: int, nu: float) -> dict[tuple[float, float], float]:
+        return {
+            (slow, fast): float(
+                accuracies("limits", slow=slow, fast=fast, length=length, attention_factor=nu).mean()
+            )
+            for slow in (0.25, 0.5, 1.0, 2.0) for fast in (2.0, 4.0, 8.0, 32.0) if fast > slow
+        }  # fmt: skip
+
+    for length, nu in ((64, 1.0), (512, 1.0), (512, 1.2079)):
+        found = grid(length, nu)
+        for fast in (2.0, 4.0, 8.0, 32.0):
+            column = [found[slow, fast] for slow in (0.25, 0.5, 1.0, 2.0) if fast > slow]
+            assert column == sorted(column, reverse=True), (length, nu, fast)
+        for slow in (0.25, 0.5, 1.0, 2.0):
+            assert found[slow, 32.0] == min(found[slow, fast] for fast in (2.0, 4.0, 8.0, 32.0) if fast > slow)
+        assert max(found, key=found.get) == (0.25, 2.0)
+
+
+def test_seen_or_declared():
+    """The larger factor is better for NTK, the smaller one for the others, but where the text says otherwise."""
+    for length in (128, 256, 512):
+        better = {
+            name: float((accuracies("declared", method=f"{name}-seen", length=length)
+                         - accuracies("declared", method=f"{name}-declared", length=length)).mean())
+            for name in ("pi", "ntk-aware", "llama3", "yarn")
+        }  # fmt: skip
+        assert better["ntk-aware"] > 0, length
+        assert max(better["pi"], better["llama3"], better["yarn"]) < 0, (length, better)
+    ntk = [float(accuracies("stretches", method="ntk-aware", factor=4.0 * x).mean()) for x in (0.5, 1, 2, 4)]
+    assert ntk == sorted(ntk)
+
+
+# --- the explorable and its text -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log_length", [6, 9, 12, 17])
+@pytest.mark.parametrize("fast", [2, 4, 32, 64])
+def test_explorable_speeds_are_the_packages(log_length, fast):
+    """The closed forms that the script uses are the package's frequencies."""
+    length = 2**log_length
+    done, paper, code = figures._speeds(8, fast, length)
+    assert torch.allclose(torch.tensor(done, dtype=torch.float64), rl.turns(rl.rope_frequencies(64), length))
+    for drawn, exact in (
+        (paper, rl.ntk_by_parts_frequencies(64, 8, length, beta=fast)),
+        (code, rl.yarn_frequencies(64, 8, length, beta_fast=fast)),
+    ):
+        assert torch.allclose(torch.tensor(drawn, dtype=torch.float64), speeds(exact), rtol=1e-12)
+
+
+def test_explorable_says_what_it_shows():
+    """9 open pairs at 4096; rings and dots come together at 4; at 64 the rings leave the top and the dots do not."""
+    shown = figures.circles_speeds()
+    assert ">9 of 32 pairs never went round in 4096 positions<" in shown.svg
+    assert "the 9 pairs with less than one turn" in shown.alt
+
+    def apart(fast: int, log_length: int) -> float:
+        _, paper, code = figures._speeds(8, fast, 2**log_length)
+        return max(abs(a - b) for a, b in zip(paper, code, strict=True))
+
+    assert apart(4, 12) < apart(32, 12) / 2
+    _, paper, code = figures._speeds(8, 32, 64)
+    assert max(paper) < 0.5
+    assert code[0] == 1
+
+
+# --- what the chapter says about libraries -------------------------------------------------------------------------
+
+
+def llama(rope: dict, length: int = 16, head_dim: int = 16, **options):
+    from transformers import LlamaConfig, LlamaModel
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=2 * head_dim,
+        num_attention_heads=2,
+        num_hidden_layers=1,
+        intermediate_size=32,
+        vocab_size=50,
+        initializer_range=0.5,  # large enough for attention to have preferences
+        max_position_embeddings=length,
+        rope_parameters={"rope_theta": 10_000.0, **rope},
+        **options,
+    )
+    return LlamaModel(config).eval()
+
+
+def agrees(frequencies: torch.Tensor, expected: torch.Tensor) -> bool:
+    """To float32 rounding: a power, a division and a sum, each to 2^-24, and the power's error of some units."""
+    return torch.allclose(frequencies.double(), expected, rtol=16 * 2**-24, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("dim", "factor", "length", "base", "extra"),
+    [
+        (128, 8.0, 4096, 10_000.0, {}),
+        (64, 32.0, 4096, 150_000.0, {"truncate": False}),
+        (64, 4.0, 131_072, 10_000.0, {}),
+        (64, 8.0, 64, 10_000.0, {"beta_fast": 16.0, "beta_slow": 2.0}),
+    ],
+)
+def test_library_yarn(dim, factor, length, base, extra):
+    rope = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length, **extra}
+    rotary = llama({**rope, "rope_theta": base}, length=int(factor * length), head_dim=dim).rotary_emb
+    assert agrees(rotary.inv_freq, rl.yarn_frequencies(dim, factor, length, base, **extra))
+    assert rotary.attention_scaling == pytest.approx(rl.yarn_attention_factor(factor))
+    cos, _ = rotary(torch.zeros(1, 1, dim), torch.zeros(1, 1, dtype=torch.long))
+    assert float(cos[0, 0, 0]) == pytest.approx(rl.yarn_attention_factor(factor), rel=1e-6)
+    if dim == 128:  # and it is not the paper's ramp
+        assert not torch.allclose(rotary.inv_freq.double(), rl.ntk_by_parts_frequencies(dim, factor, length), rtol=0.5)
+
+
+def test_library_llama3():
+    rope = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+    rope |= {"rope_theta": 500_000.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rotary = llama(rope, length=131_072, head_dim=128).rotary_emb
+    expected = rl.ntk_by_parts_frequencies(128, 8, 8192, 500_000.0, alpha=1, beta=4)
+    assert torch.allclose(rotary.inv_freq.double(), expected, rtol=1e-5)
+    assert rotary.attention_scaling == 1
+
+
+LONGROPE = {
+    "rope_type": "longrope", "original_max_position_embeddings": 16, "factor": 4.0,
+    "short_factor": [1.0] * 8, "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 4.0, 4.0, 4.0],
+}  # fmt: skip
+
+
+@torch.no_grad()
+def last_states(model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The last token's state, from one call, and token by token with a cache."""
+    at_once = model(tokens, use_cache=False).last_hidden_state[:, -1]
+    cache = None
+    for i in range(tokens.shape[1]):
+        out = model(tokens[:, i : i + 1], past_key_values=cache, use_cache=True)
+        cache = out.past_key_values
+    return at_once, out.last_hidden_state[:, -1]
+
+
+def test_library_longrope_switch():
+    model = llama(LONGROPE, length=64)
+    tokens = torch.randint(50, (1, 20), generator=torch.Generator().manual_seed(1))
+    at_once, by_steps = last_states(model, tokens[:, :16])  # up to the training length: no switch
+    assert (at_once - by_steps).abs().max() < 1e-5
+    at_once, by_steps = last_states(model, tokens)
+    assert (at_once - by_steps).abs().max() > 0.1
+    for length, factors in ((16, "short_factor"), (17, "long_factor")):
+        model(tokens[:, :length], use_cache=False)
+        expected = rl.rope_frequencies(16) / torch.tensor(LONGROPE[factors], dtype=torch.float64)
+        assert agrees(model.rotary_emb.inv_freq, expected)
+
+
+def test_library_phi3_drops_the_cache():
+    from transformers import DynamicCache, LlamaForCausalLM, Phi3Config, Phi3ForCausalLM
+
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32}
+    sizes |= {"vocab_size": 50, "max_position_embeddings": 64}
+    sizes |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    rope = {**LONGROPE, "rope_theta": 10_000.0}
+    phi = Phi3ForCausalLM(Phi3Config(original_max_position_embeddings=16, rope_parameters=dict(rope), **sizes))
+    plain = LlamaForCausalLM(llama(LONGROPE, length=64).config)
+
+    def kept(model, length: int) -> bool:
+        cache = DynamicCache()
+        cache.update(*torch.zeros(2, 1, 2, length - 1, 16), 0)
+        tokens = torch.zeros(1, length, dtype=torch.long)
+        found = model.prepare_inputs_for_generation(tokens, past_key_values=cache, next_sequence_length=1)
+        assert found["input_ids"].shape[1] == (1 if found.get("past_key_values") is cache else length)
+        return found.get("past_key_values") is cache
+
+    assert kept(phi, 16)
+    assert not kept(phi, 17)
+    assert kept(phi, 18)
+    assert kept(plain, 17)
+
+
+def test_chapter_exists():
+    """Every labelled equation and theorem of the chapter has a test in this file."""
+    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", TEXT)
+    assert len(labels) == 12
+    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
+    assert not missing

@@ -1,0 +1,591 @@
+"""One test for each labelled equation and theorem of chapter 06, for its explorable, its stored results and its remarks
+on libraries."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import pytest
+import sympy
+import torch
+import torch.nn.functional as F
+
+import rope_lessons as rl
+from rope_lessons.figures import entropy as figures
+from rope_lessons.lab import byte_lm
+
+STORED = json.loads((byte_lm.CHECKPOINTS / "entropy.json").read_text("utf8"))
+
+
+def entropy_by_hand(scores: list[float]) -> float:
+    total = sum(math.exp(x) for x in scores)
+    weights = [math.exp(x) / total for x in scores]
+    return -sum(a * math.log(a) for a in weights)
+
+
+def random_scores(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+# --- a mean over more keys -----------------------------------------------------------------------------------------
+
+
+def test_eq_entropy_definition():
+    """0 for one key, log n for equal weights, between the two for anything else; by hand for other scores."""
+    assert rl.attention_entropy(torch.tensor([0.0, 1.0, 0.0])).item() == 0
+    equal = torch.full((7,), 1 / 7, dtype=torch.float64)
+    assert rl.attention_entropy(equal).item() == pytest.approx(math.log(7))
+    scores = 3 * random_scores(200, 9)
+    found = rl.attention_entropy(scores.softmax(-1))
+    assert found.tolist() == pytest.approx([entropy_by_hand(row) for row in scores.tolist()])
+    assert bool((found > 0).all())
+    assert bool((found < math.log(9)).all())
+
+
+def test_eq_entropy_logsumexp():
+    scores = 3 * random_scores(200, 9)
+    weights = scores.softmax(-1)
+    expected = scores.logsumexp(-1) - (weights * scores).sum(-1)
+    assert torch.allclose(rl.attention_entropy(weights), expected, atol=1e-12)
+
+
+def test_the_running_sentence():
+    """Five words, ten words, and ten words with the scores times log 10 / log 5."""
+
+    def row(words, factor):
+        scores = torch.zeros(words, dtype=torch.float64)
+        scores[2] = 2 * factor
+        weights = scores.softmax(-1)
+        return round(weights[2].item(), 2), round(rl.attention_entropy(weights).item(), 2)
+
+    assert row(5, 1) == (0.65, 1.13) or row(5, 1) == (0.65, 1.14)
+    assert row(10, 1) == (0.45, 1.89)
+    assert row(10, math.log(10, 5))[0] == 0.66
+
+
+# --- the needle ----------------------------------------------------------------------------------------------------
+
+
+def needle(n: Any, score: float, scale: float) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """Weight of one key with ``score`` among n - 1 with 0, and the entropy, with many digits."""
+    power = mpmath.exp(mpmath.mpf(scale) * score)
+    weight, other = power / (power + n - 1), 1 / (power + n - 1)
+    return weight, -weight * mpmath.log(weight) - (n - 1) * other * mpmath.log(other)
+
+
+@pytest.mark.parametrize(("n", "score", "scale"), [(5, 2.0, 1.0), (512, 8.0, 1.3), (4096, 3.0, 0.7)])
+def test_eq_entropy_needle_weight(n, score, scale):
+    scores = torch.zeros(n, dtype=torch.float64)
+    scores[0] = score
+    assert (scale * scores).softmax(-1)[0].item() == pytest.approx(1 / (1 + (n - 1) * math.exp(-scale * score)))
+
+
+def test_eq_entropy_log_n():
+    """The package's scale, and what attention does with it: scores times log_N of the number of visible keys."""
+    counts = torch.tensor([16, 64, 512, 4096])
+    assert rl.log_n_scale(counts, 512).tolist() == pytest.approx([math.log(n, 512) for n in (16, 64, 512, 4096)])
+    q, k, v = random_scores(3, 1, 2, 30, 8).unbind()
+    found = rl.attention(q, k, v, rl.scheme("rope", dim=8, scale=rl.LogN(20, floor=2)))
+    n = torch.arange(1, 31).clamp(min=2)
+    by_hand = rl.attention(q * (n.log() / math.log(20)).unsqueeze(-1), k, v, rl.scheme("rope", dim=8))
+    assert torch.allclose(found, by_hand, atol=1e-6)
+
+
+def test_thm_entropy_needle(monkeypatch):
+    """The three cases at growing n, their rates, and the two other speeds of growth."""
+    monkeypatch.setattr(mpmath.mp, "dps", 120)
+    for eta, weight_limit in ((1.5, 1.0), (1.0, 0.5), (0.5, 0.0)):
+        apart = []
+        for power in (20, 40, 80, 160):
+            n, log_n = mpmath.mpf(2) ** power, power * mpmath.log(2)
+            weight, entropy = needle(n, eta * mpmath.log(512), log_n / mpmath.log(512))
+            assert mpmath.almosteq(weight, n**eta / (n**eta + n - 1), rel_eps=1e-50)
+            limit = {1.5: 0, 1.0: log_n / 2 + mpmath.log(2), 0.5: log_n}[eta]
+            apart.append((abs(weight - weight_limit), abs(entropy - limit)))
+        for before, after in pairwise(apart):
+            assert after[0] < before[0] / 100
+            assert after[1] < before[1] / 100
+    # At N nothing changes.
+    assert needle(512, 5.0, math.log(512, 512)) == needle(512, 5.0, 1.0)
+    # Slower than log n loses a strong needle; faster keeps a weak one. (Both in the logarithm of the odds.)
+    n = mpmath.mpf(10) ** 5000
+    assert mpmath.sqrt(mpmath.log(n)) * 50 - mpmath.log(n - 1) < -1000
+    assert mpmath.log(n) ** 2 * mpmath.mpf("0.001") - mpmath.log(n - 1) > 1000
+
+
+def test_prediction_of_the_box():
+    score = math.log(511 * 0.85 / 0.15)
+    assert (round(0.85 / 0.15, 1), round(score, 2), round(score / math.log(512), 2)) == (5.7, 7.97, 1.28)
+    weights = [float(needle(4096, score, s)[0]) for s in (1.0, 4 / 3)]
+    assert [round(w, 2) for w in weights] == [0.41, 0.91]
+    assert math.log(4096, 512) == pytest.approx(4 / 3)
+
+
+# --- random keys ---------------------------------------------------------------------------------------------------
+
+
+def sphere_mean(rho: float, dim: int, power: int = 0) -> mpmath.mpf:
+    """E[u^power e^(ρu)] over the sphere by quadrature, u the cosine."""
+    peak = ((1 + 4 * (rho / dim) ** 2) ** 0.5 - 1) / (2 * rho / dim) if rho else 0
+    grid = [-1, *sorted({max(-0.99, peak - 0.3), peak, min(0.99, peak + 0.3)}), 1]
+    half = mpmath.mpf(dim - 3) / 2
+    density = lambda u: (1 - u * u) ** half  # noqa: E731
+    return mpmath.quad(lambda u: u**power * mpmath.exp(rho * u) * density(u), grid) / mpmath.quad(density, [-1, 0, 1])
+
+
+def mean_and_slope(rho: float, dim: int) -> tuple[mpmath.mpf, mpmath.mpf]:
+    """M and M' by the formula."""
+    z = mpmath.mpf(rho) ** 2 / 4
+    return mpmath.hyp0f1(mpmath.mpf(dim) / 2, z), mpmath.mpf(rho) / dim * mpmath.hyp0f1(mpmath.mpf(dim) / 2 + 1, z)
+
+
+def deficit(rho: float, dim: int) -> float:
+    mean, slope = mean_and_slope(rho, dim)
+    return float(rho * slope / mean - mpmath.log(mean))
+
+
+@pytest.mark.parametrize("dim", [4, 32, 128])
+def test_thm_entropy_sphere(dim):
+    """The formula against quadrature and against the moments; the limit in d, and at which speed it is reached."""
+    for rho in (0.5, math.sqrt(dim), 40.0):
+        mean, slope = mean_and_slope(rho, dim)
+        assert mpmath.almosteq(mean, sphere_mean(rho, dim), rel_eps=1e-8)
+        assert mpmath.almosteq(slope, sphere_mean(rho, dim, 1), rel_eps=1e-8)
+        terms, term = [], mpmath.mpf(1)
+        for k in range(200):
+            terms.append(term)
+            term *= mpmath.mpf(rho) ** 2 / 4 / ((k + 1) * (mpmath.mpf(dim) / 2 + k))
+        assert mpmath.almosteq(mean, sum(terms), rel_eps=1e-10)
+    for mu in (0.1, 0.5, 1.0, 2.0):
+        c = (math.sqrt(1 + 4 * mu**2) - 1) / (2 * mu)
+        limit = -math.log(1 - c**2) / 2
+        errors = [abs(deficit(mu * d, d) / d - limit) for d in (32, 128, 512, 2048)]
+        assert all(later < earlier for earlier, later in pairwise(errors))
+        assert errors[-1] < 2e-4
+    x = sympy.symbols("u")
+    assert sympy.simplify(sympy.diff(x + sympy.log(1 - x**2) / 2, x).subs(x, (sympy.sqrt(5) - 1) / 2)) == 0
+
+
+def test_eq_entropy_large_n():
+    """Simulated random keys, many of them, against log n minus the deficit."""
+    dim, n = 32, 60_000
+    directions = random_scores(n, dim)
+    cosines = directions[:, 0] / directions.norm(dim=-1)
+    for rho in (math.sqrt(dim), 2 * math.sqrt(dim)):
+        simulated = rl.attention_entropy((rho * cosines).softmax(-1)).item()
+        assert simulated == pytest.approx(math.log(n) - deficit(rho, dim), abs=0.06)
+
+
+def test_eq_entropy_linear():
+    """0.24 is half the logarithm of the golden ratio; where the line is good, and where it is not."""
+    golden = (1 + math.sqrt(5)) / 2
+    assert math.log(golden) / 2 == pytest.approx(0.2406, abs=5e-5)
+    for mu in (0.8, 1.0, 1.5, 2.0):
+        assert deficit(mu * 128, 128) / 128 == pytest.approx(0.24 * mu, rel=0.06)
+    assert deficit(0.5 * 128, 128) / 128 < 0.8 * 0.24 * 0.5
+    used = 1 / math.sqrt(128)
+    assert deficit(used * 128, 128) == pytest.approx(0.49, abs=5e-3)
+    assert 0.24 * used * 128 == pytest.approx(2.72, abs=5e-3)
+    assert used**2 * 128 / 2 == pytest.approx(deficit(used * 128, 128), rel=0.02)  # quadratic
+    assert deficit(128, 128) == pytest.approx(30.9, abs=0.05)
+    assert math.exp(deficit(128, 128)) > 1e13
+
+
+def test_random_keys_are_not_held():
+    """A head with random keys at the usual scale: log n leaves most of the growth."""
+    grown = {}
+    for scaled in (False, True):
+        found = []
+        for n in (512, 32_768):
+            directions = random_scores(n, 128, seed=n)
+            rho = math.sqrt(128) * (math.log(n, 512) if scaled else 1)
+            found.append(rl.attention_entropy((rho * directions[:, 0] / directions.norm(dim=-1)).softmax(-1)).item())
+        grown[scaled] = found[1] - found[0]
+    assert grown[False] == pytest.approx(math.log(64), abs=0.05)
+    assert 0.7 < grown[True] / grown[False] < 0.9
+
+
+# --- peaked and diffuse --------------------------------------------------------------------------------------------
+
+
+def simulated(spread: float, n: int, scale: float) -> float:
+    scores = scale * spread * random_scores(max(32, 2**19 // n), n, seed=n)
+    return rl.attention_entropy(scores.softmax(-1)).mean().item()
+
+
+def test_eq_entropy_gaussian():
+    """Good well inside the condition, poor near its border, senseless beyond it."""
+    for spread, n in ((0.5, 512), (1.0, 512), (1.0, 4096), (1.5, 16_384)):
+        assert spread < 0.4 * math.sqrt(2 * math.log(n))
+        assert simulated(spread, n, 1.0) == pytest.approx(math.log(n) - spread**2 / 2, abs=0.06)
+    assert 3 < math.sqrt(2 * math.log(512)) == pytest.approx(3.53, abs=5e-3)
+    assert math.log(512) - 4.5 == pytest.approx(1.7, abs=0.05)
+    assert simulated(3, 512, 1.0) == pytest.approx(2.9, abs=0.1)
+    assert math.log(64) - 4.5 < 0 < simulated(3, 64, 1.0)
+
+
+def test_eq_entropy_slope():
+    """SymPy, and the simulated growth around n = N."""
+    n, train_length, spread = sympy.symbols("n N sigma", positive=True)
+    entropy = sympy.log(n) - spread**2 * (sympy.log(n) / sympy.log(train_length)) ** 2 / 2
+    slope = (n * sympy.diff(entropy, n)).subs(n, train_length)
+    assert sympy.simplify(slope - (1 - spread**2 / sympy.log(train_length))) == 0
+    assert 1 - 1 / math.log(512) == pytest.approx(0.84, abs=5e-3)
+    assert math.sqrt(math.log(512)) == pytest.approx(2.5, abs=5e-3)
+    found = (simulated(1, 1024, math.log(1024, 512)) - simulated(1, 256, math.log(256, 512))) / math.log(4)
+    assert found == pytest.approx(0.84, abs=0.02)
+
+
+def test_peaked_heads_keep_their_entropy():
+    """The table: σ = 3 stays near 3 nats from 64 to 16 384 keys, σ = 1 grows from 3.9 to 8.5."""
+    counts = (64, 512, 4096, 16_384)
+    rows = {s: [simulated(s, n, math.log(n, 512)) for n in counts] for s in (1, 2, 3)}
+    assert max(abs(value - 2.9) for value in rows[3]) < 0.4
+    assert (round(rows[1][0], 1), round(rows[1][-1], 1)) == (3.9, 8.5)
+    assert rows[2][0] + 1.5 < rows[2][-1] < simulated(2, 16_384, 1.0) - 2
+
+
+def test_eq_entropy_sqrt_law():
+    """Constant for σ = 1; for σ = 3 it drifts upwards, more than plain log n."""
+
+    def root(n, spread):
+        return math.sqrt(1 + 2 / spread**2 * math.log(n / 512))
+
+    for n in (512, 4096, 16_384):  # in the formula exactly
+        assert math.log(n) - root(n, 2) ** 2 * 4 / 2 == pytest.approx(math.log(512) - 2)
+    assert [simulated(1, n, root(n, 1)) for n in (512, 4096, 16_384)] == pytest.approx([5.7, 5.8, 5.9], abs=0.12)
+    assert 3.5 < root(4096, 3) * 3 < math.sqrt(2 * math.log(4096)) < 4.1
+    drift = simulated(3, 16_384, root(16_384, 3)) - simulated(3, 512, 1.0)
+    flat = simulated(3, 16_384, math.log(16_384, 512)) - simulated(3, 512, 1.0)
+    assert drift > 0.5 > abs(flat)
+
+
+# --- what is counted -----------------------------------------------------------------------------------------------
+
+
+def read_scale(tokens: int, **options) -> torch.Tensor:
+    """The chapter's meter: log-sum-exp with all scores 1 minus that with all scores 0."""
+    causal = options.pop("causal", True)
+    scheme = rl.scheme("nope", scale=rl.LogN(4, floor=2), base_scale=1.0, causal=causal)
+    k = torch.ones(1, 1, tokens, 1)
+    one, zero = (rl.attention_with_lse(q, k, k, scheme, **options)[1][0, 0] for q in (k, 0 * k))
+    return one - zero
+
+
+def test_eq_entropy_dagger():
+    counts = torch.arange(1, 3000)
+    found = rl.log_n_scale(counts, 512, clip=True)
+    assert torch.allclose(found, (counts.double().log() / math.log(512)).clamp(min=1))
+    assert bool((found[:512] == 1).all())
+    assert bool((found[512:].diff() > 0).all())
+    # In attention: texts up to the training length are bitwise as without the scale.
+    q, k, v = random_scores(3, 1, 2, 40, 8).float().unbind()
+    plain, dagger = (rl.attention(q, k, v, rl.scheme("rope", dim=8, scale=s)) for s in (None, rl.LogN(20, clip=True)))
+    assert torch.equal(plain[:, :, :20], dagger[:, :, :20])
+    assert bool((plain[:, :, 20:] != dagger[:, :, 20:]).any())
+
+
+def test_tokens_are_counted_and_not_positions():
+    causal = torch.tensor([math.log(n, 4) for n in (2, 2, 3, 4, 5)])
+    assert torch.allclose(read_scale(5), causal, atol=1e-6)
+    far = torch.tensor([3, 700, 701, 1500, 2000])
+    assert torch.equal(read_scale(5, q_positions=far, k_positions=far), read_scale(5))
+    padded = read_scale(5, document_ids=torch.tensor([-1, -1, 0, 0, 0]))
+    assert bool(padded[:2].isnan().all())
+    assert torch.allclose(padded[2:], causal[:3], atol=1e-6)
+    packed = read_scale(5, document_ids=torch.tensor([0, 0, 0, 1, 1]))
+    assert torch.allclose(packed, causal[[0, 1, 2, 0, 1]], atol=1e-6)
+    assert torch.allclose(read_scale(5, causal=False), torch.full((5,), math.log(5, 4)), atol=1e-6)
+    assert torch.allclose(read_scale(5, causal=False, lengths=torch.tensor([3]))[:3], causal[2].expand(3), atol=1e-6)
+
+
+def test_one_key_needs_no_scale():
+    """With one key the weight is 1 whatever the factor; with two, a factor of 0.11 flattens the scores."""
+    q, k, v = random_scores(3, 1, 1, 1, 8).unbind()
+    with_log_n = rl.attention(q, k, v, rl.scheme("rope", dim=8, scale=rl.LogN(512, floor=1)))
+    assert torch.allclose(with_log_n, v)
+    assert round(math.log(2, 512), 2) == 0.11
+    assert round(math.log(16, 512), 2) == 0.44
+
+
+# --- YaRN, and the cousins -----------------------------------------------------------------------------------------
+
+
+def test_eq_entropy_yarn():
+    kappa, train_length = sympy.symbols("kappa N", positive=True)
+    yarn = (1 + sympy.Rational(1, 10) * sympy.log(kappa)) ** 2
+    log_n = sympy.log(kappa * train_length) / sympy.log(train_length)
+    assert sympy.simplify(sympy.expand_log(log_n - (1 + sympy.log(kappa) / sympy.log(train_length)), force=True)) == 0
+    assert sympy.diff(yarn, kappa).subs(kappa, 1) == sympy.Rational(1, 5)
+    assert [round(1 / math.log(n), 3) for n in (2048, 4096)] == [0.131, 0.120]
+    assert round(math.exp(5)) == 148
+    for n in (149, 2048, 4096):  # sharper at every factor
+        assert all((1 + 0.1 * math.log(s)) ** 2 > math.log(s * n, n) for s in (1.5, 2, 8, 32, 1000))
+    assert (1 + 0.1 * math.log(2)) ** 2 < math.log(2 * 64, 64)
+
+
+def test_eq_entropy_key_norm():
+    """The three forms in the package: norms before the call. Turning keeps norms, so before or after is the same."""
+    q, k, v = random_scores(3, 1, 2, 12, 8).unbind()
+    frequencies, positions = rl.rope_frequencies(8), torch.arange(12)
+    turned_q, turned_k = (rl.apply_rotary(x, positions, frequencies, layout="half") for x in (q, k))
+    products = turned_q @ turned_k.mT
+    key_norms, query_norms = turned_k.norm(dim=-1).unsqueeze(-2), turned_q.norm(dim=-1).unsqueeze(-1)
+    future = torch.ones(12, 12, dtype=torch.bool).triu(1)
+    unit_q, unit_k = F.normalize(q, dim=-1), F.normalize(k, dim=-1)
+    n = torch.arange(1, 13).clamp(min=2).double().unsqueeze(-1)
+    for one, other, knobs, scores in (
+        (q, unit_k, {"base_scale": 1.0}, products / key_norms),
+        (unit_q, k, {"base_scale": 1.0}, products / query_norms),
+        (
+            unit_q,
+            unit_k,
+            {"base_scale": 4 * math.log(20), "scale": rl.LogN(20, floor=2)},
+            4 * n.log() * products / key_norms / query_norms,
+        ),
+    ):
+        by_hand = scores.masked_fill(future, -torch.inf).softmax(-1) @ v
+        assert torch.allclose(rl.attention(one, other, v, rl.scheme("rope", dim=8, **knobs)), by_hand, atol=1e-6)
+
+
+def test_eq_entropy_gradient():
+    """Half the sum of the absolute derivatives, by autograd."""
+    for scale in (0.5, 2.0, 5.0):
+        scores = random_scores(12)
+        jacobian = torch.autograd.functional.jacobian(lambda x, s=scale: (s * x).softmax(-1), scores)
+        weights = (scale * scores).softmax(-1)
+        assert jacobian.abs().sum().item() / 2 == pytest.approx(scale * (1 - weights.square().sum().item()))
+
+
+def cosine_gradient(rho: float, n: int, dim: int) -> float:
+    """ρ (1 - Σ a²) for many random directions: Σ a² = M(2ρ) / (n M(ρ)²)."""
+    return float(rho * (1 - mean_and_slope(2 * rho, dim)[0] / (n * mean_and_slope(rho, dim)[0] ** 2)))
+
+
+def test_best_scales():
+    """Normal scores: 0.84 √log n is the article's fit. Cosines in 128 channels: 3.5 to 4 log n."""
+    for n in (256, 512, 2048, 20_000):
+        grid = torch.linspace(0.1, 4, 4000, dtype=torch.float64)
+        best = grid[(grid * (1 - (grid**2).exp() / n)).argmax()].item()
+        assert best**2 + math.log(1 + 2 * best**2) == pytest.approx(math.log(n), abs=0.01)
+        assert best == pytest.approx(0.84 * math.sqrt(math.log(n)), rel=0.08)
+    found = {}
+    for n in (256, 512, 2048, 20_000):
+        values = {rho / 10: cosine_gradient(rho / 10, n, 128) for rho in range(100, 500)}
+        found[n] = max(values, key=values.get)
+    assert [round(found[n], 1) for n in found] == pytest.approx([22.3, 24.2, 27.9, 33.7], abs=0.11)
+    assert abs(found[256] - 4 * math.log(256)) < abs(found[256] - 3.5 * math.log(256))
+    assert abs(found[20_000] - 3.5 * math.log(20_000)) < abs(found[20_000] - 4 * math.log(20_000))
+
+
+# --- what was measured on the byte model ---------------------------------------------------------------------------
+
+
+def pick(table: str, **wanted) -> list[dict]:
+    return [row for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
+
+
+def accuracy(trained: str, method: str, scale: str, length: int) -> list[float]:
+    rows = pick("accuracy", trained=trained, method=method, scale=scale, length=length)
+    return [100 * row["accuracy"] for row in sorted(rows, key=lambda row: row["seed"])]
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+PLAIN, AFTER, TRAINED = ("plain", "none"), ("plain", "log-n-after"), ("log-n", "log-n")
+
+
+def case(which: tuple[str, str], method: str, length: int) -> list[float]:
+    return accuracy(which[0], method, which[1], length)
+
+
+def test_stored_file():
+    """It names its script, and holds every seed of every case; results/ and the package have the same file."""
+    root = Path(__file__).parents[2]
+    assert (root / STORED["script"]).exists()
+    assert json.loads((root / "results" / "entropy.json").read_text("utf8")) == STORED
+    for which in (PLAIN, AFTER, TRAINED):
+        for method in ("rope", "ntk-fixed-8", "ntk-aware-64"):
+            for length in (64, 128, 256, 512):
+                rows = pick("accuracy", trained=which[0], scale=which[1], method=method, length=length)
+                assert sorted(row["seed"] for row in rows) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("scale", ["none", "log-n-after"])
+def test_stored_rows_come_back(scale):
+    """Two rows from the shipped model of seed 0; and the entropy of its heads, on every fourth piece."""
+    model, windows = byte_lm.load(), byte_lm.evaluation_windows()
+    row = rl.scheme("ntk-aware", dim=64, factor=64, scale=None if scale == "none" else rl.LogN(64, clip=True))
+    hits, _ = byte_lm.evaluate(model, windows, 512, (row,) * 2)
+    stored = pick("accuracy", trained="plain", method="ntk-aware-64", scale=scale, length=512, seed=0)[0]
+    assert hits.mean().item() == pytest.approx(stored["accuracy"], abs=0.003)
+    entropies = []
+
+    def attend(q, k, v, scheme):
+        weights = rl.attention(q, k, torch.eye(512).expand(*k.shape[:3], -1), scheme, backend="reference")
+        entropies.append(rl.attention_entropy(weights).mean(0))
+        return weights @ v
+
+    with torch.no_grad():
+        model(windows[::4, :-1], (row,) * 2, attend)
+    for layer in range(2):
+        for head in range(2):
+            wanted = {"trained": "plain", "method": "ntk-aware-64", "scale": scale}
+            stored = pick("entropy", **wanted, seed=0, layer=layer, head=head)[0]
+            for n, value in zip(stored["counts"], stored["entropy"], strict=True):
+                found = entropies[layer][head, n - n // 8 : n].mean().item()
+                assert found == pytest.approx(value, abs=0.25 + 2 / n)
+
+
+# --- the explorable ------------------------------------------------------------------------------------------------
+
+
+def test_explorable_is_the_formula():
+    """Its curves against a softmax over real keys; the numbers of its alternative text."""
+    for n, score in ((16, 8.0), (512, 8.0), (4096, 3.0)):
+        weight, entropy = needle(n, score, 1.0)
+        assert figures._crowd(n, score, 0.0, 1.0) == pytest.approx((float(weight), float(entropy)), rel=1e-9)
+    scores = torch.cat((torch.tensor([9.0], dtype=torch.float64), random_scores(65_535)))
+    weights = scores.softmax(-1)
+    found = figures._crowd(65_536, 9.0, 1.0, 1.0)
+    assert found[0] == pytest.approx(weights[0].item(), abs=0.01)
+    assert found[1] == pytest.approx(rl.attention_entropy(weights).item(), abs=0.05)
+    ends = [figures._crowd(n, 8.0, 0.0, s) for n, s in ((2**16, 1.0), (16, 4 / 9), (2**16, 16 / 9))]
+    assert [round(w, 2) for w, _ in ends] == [0.04, 0.70, 0.96]
+    assert [round(h, 1) for _, h in ends] == [10.8, 1.4, 0.6]
+    assert round(figures._crowd(512, 8.0, 0.0, 1.0)[0], 2) == 0.85
+    assert math.sqrt(2 * math.log(16)) > 2  # the largest spread is inside the formula's range
+
+
+# --- what the chapter says about libraries -------------------------------------------------------------------------
+
+TOKENS = torch.randint(1, 50, (1, 10), generator=torch.Generator().manual_seed(1))
+PADDED = torch.cat((torch.zeros(1, 6, dtype=torch.long), TOKENS), dim=1)
+MASK = (PADDED > 0).long()
+SMALL = {
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": 1,
+    "intermediate_size": 32,
+    "vocab_size": 50,
+    "initializer_range": 0.5,  # large enough for attention to have preferences
+    "pad_token_id": 0,
+}
+
+
+def llama4(**options):
+    from transformers import Llama4TextConfig
+    from transformers.models.llama4.modeling_llama4 import Llama4TextModel
+
+    torch.manual_seed(0)
+    layers = {"no_rope_layers": [0], "layer_types": ["full_attention"], "moe_layers": [], "intermediate_size_mlp": 32}
+    return Llama4TextModel(Llama4TextConfig(**SMALL, **layers, **options)).eval()
+
+
+def ministral(beta: float):
+    from transformers import Ministral3Config, Ministral3Model
+
+    torch.manual_seed(0)
+    # The factor is that of Llama 4, in a configuration without YaRN.
+    rope = {"rope_type": "default", "rope_theta": 1e4, "llama_4_scaling_beta": beta}
+    config = Ministral3Config(**SMALL, rope_parameters=rope)
+    config.rope_parameters["original_max_position_embeddings"] = 4
+    return Ministral3Model(config).eval()
+
+
+@torch.no_grad()
+def padding_changes(model) -> float:
+    """The largest change of the last states when padding is put in front, masked as it should be."""
+    alone = model(TOKENS).last_hidden_state
+    padded = model(PADDED, attention_mask=MASK).last_hidden_state[:, 6:]
+    return float((alone - padded).abs().max())
+
+
+def test_library_llama4():
+    """Its layers without RoPE scale queries by 1 + 0.1 log(1 + ⌊n/8192⌋), and count padding as tokens."""
+    from transformers import Llama4TextConfig
+
+    config = Llama4TextConfig()
+    assert config.attn_temperature_tuning is True
+    assert (config.attn_scale, config.floor_scale) == (0.1, 8192)
+    assert config.no_rope_layers[:4] == [1, 1, 1, 0]
+    assert round(1 / math.log(8192), 3) == 0.111  # the slope of log n after 8192
+    assert padding_changes(llama4(attn_temperature_tuning=False)) < 1e-4
+    assert padding_changes(llama4(attn_temperature_tuning=True, floor_scale=4, attn_scale=0.5)) > 0.1
+    # The factor itself: query i as if multiplied, i + 1 tokens seen.
+    steps = [1 + 0.1 * math.log1p(n // 8192) for n in (8191, 8192, 16_384, 65_536)]
+    assert steps[0] == 1
+    assert steps[1:] == pytest.approx([1.069, 1.110, 1.220], abs=1e-3)
+
+
+def test_library_ministral3():
+    """The same factor in every layer, from position numbers, beside a YaRN whose own temperature is switched off."""
+    from transformers import Ministral3Config, Ministral3Model
+    from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
+
+    config = Ministral3Config(**SMALL)
+    assert config.rope_parameters["rope_type"] == "yarn"
+    assert config.rope_parameters["llama_4_scaling_beta"] == 0.1
+    assert config.rope_parameters["original_max_position_embeddings"] == 16_384
+    model = Ministral3Model(config)
+    assert model.rotary_emb.attention_scaling == 1.0
+    assert model.layers[0].self_attn.scaling == 16**-0.5
+    found = get_llama_4_attn_scale(torch.tensor([[0, 16_383, 16_384, 262_143]]), 0.1, 16_384).flatten()
+    assert found.tolist() == pytest.approx([1, 1, 1 + 0.1 * math.log(2), 1 + 0.1 * math.log(16)])
+    assert padding_changes(ministral(0.0)) < 1e-4
+    assert padding_changes(ministral(0.5)) > 0.1
+    with torch.no_grad():
+        for beta, moves in ((0.0, False), (0.5, True)):
+            model, positions = ministral(beta), torch.arange(10).unsqueeze(0)
+            here, there = (model(TOKENS, position_ids=positions + shift).last_hidden_state for shift in (0, 8))
+            assert ((here - there).abs().max() > 0.1) == moves
+
+
+def test_library_qwen3():
+    """RMS norms with a gain on queries and keys of each head: at the start, a cosine times √d."""
+    from transformers import Qwen3Config
+    from transformers.models.qwen3.modeling_qwen3 import Qwen3Attention
+
+    config = Qwen3Config(hidden_size=32, num_attention_heads=2, num_key_value_heads=2, head_dim=16)
+    layer = Qwen3Attention(config, layer_idx=0)
+    x = torch.randn(5, 16)
+    q, k = layer.q_norm(x), layer.k_norm(3 * x.flip(0))
+    scores = q @ k.T * layer.scaling
+    cosines = F.normalize(x, dim=-1) @ F.normalize(x.flip(0), dim=-1).T
+    assert torch.allclose(scores, 4 * cosines, atol=1e-3)
+
+
+def test_library_swinv2():
+    """Cosine attention with a learned factor per head, at most 100."""
+    from transformers import Swinv2Config
+    from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
+
+    layer = Swinv2SelfAttention(Swinv2Config(), dim=32, num_heads=2, window_size=4).eval()
+    assert torch.allclose(layer.logit_scale.exp(), torch.tensor(10.0))
+    x = torch.randn(1, 16, 32)
+    with torch.no_grad():
+        layer.logit_scale.fill_(20.0)  # e^20, cut to 100
+        cut = layer(x)[0]
+        layer.logit_scale.fill_(math.log(100))
+        assert torch.allclose(layer(x)[0], cut, atol=1e-6)
+        layer.logit_scale.fill_(math.log(50))
+        assert not torch.allclose(layer(x)[0], cut, atol=1e-4)
+
+
+def test_chapter_exists():
+    """Every labelled equation and theorem of the chapter has a test in this file."""
+    text = (Path(__file__).parents[2] / "book" / "06_entropy.md").read_text("utf8")
+    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", text)
+    assert len(labels) == 15
+    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
+    assert not missing
