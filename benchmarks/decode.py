@@ -9,7 +9,6 @@ what else the machine does falls on all of them alike; a ratio is the median of 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from statistics import median
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.timing import in_turns
 from rope_lessons import KVCache, Scheme, attention, scheme
 
 LENGTHS = (16_384, 65_536)
@@ -30,7 +30,7 @@ SIDES = {
 }
 
 
-def rows(device: str, lengths: tuple[int, ...] = LENGTHS, steps: int = 30) -> list[dict[str, Any]]:
+def rows(device: str, lengths: tuple[int, ...] = LENGTHS, steps: int = 60) -> list[dict[str, Any]]:
     """One row a length and a scheme: median times of a step, ratio to plain RoPE, memory of the keys."""
     return [row for length in lengths for row in _rows(torch.device(device), length, steps)]
 
@@ -76,25 +76,6 @@ def filled(side: Scheme, length: int, more: int, device: torch.device) -> KVCach
         k, v = torch.randn(2, 1, kv_heads, tokens, HEAD_DIM, device=device, dtype=dtype)
         cache.extend(k, v)
     return cache
-
-
-def in_turns(calls: dict[str, Callable[[], Any]], rounds: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of each call in each round, after three rounds to warm up."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(rounds + 3):
-        for name, call in calls.items():
-            _wait(device)
-            begin = time.perf_counter()
-            call()
-            _wait(device)
-            if turn >= 3:
-                times[name].append(time.perf_counter() - begin)
-    return times
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Train byte models that must answer a question about a far token (chapter 07), and test what local attention loses.
 
-    python scripts/measure_local.py                         # everything: about 70 s of training for each of 18 models
+    python scripts/measure_local.py                         # everything: about 70 s of training for each of 15 models
     python scripts/measure_local.py --train window 0        # only train one model, into .models/
 
 Writes results/local.json with a copy in rope_lessons/checkpoints/, and there local_byte_lm.safetensors (RoPE, seed 0).
@@ -13,7 +13,8 @@ import hashlib
 import inspect
 import shutil
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,20 @@ import torch
 from common import MODELS, digest, measure, provenance, source, store, trained, training_text
 from torch import Tensor
 
+from rope_lessons import attention
 from rope_lessons.lab import byte_lm, recall
-from rope_lessons.scheme import METHODS, Method, Plan, scheme
+from rope_lessons.local import alibi_slopes
+from rope_lessons.scheme import METHODS, LogN, Method, Plan, Scheme, scheme
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config(steps=800)
 DIM, WINDOW, LENGTH = CONFIG.head_dim, 32, 512
-DISTANCES = (8, 24, 31, 40, 56, 96, 192, 384)
+DISTANCES, SHORT_DISTANCES = (8, 24, 40, 56, 96, 192, 384), (8, 24, 40, 56)
 ROWS: dict[str, Method] = {
     "rope": METHODS["rope"](layers=2, dim=DIM),
     "window": METHODS["window"](layers=2, dim=DIM, visible_window=WINDOW),
     "alibi": METHODS["alibi"](layers=2, dim=DIM),
     "hwfa": METHODS["hwfa"](layers=2, dim=DIM, visible_window=WINDOW, train_length=CONFIG.length),
-    "hwfa2": METHODS["hwfa2"](layers=2, dim=DIM, visible_window=WINDOW, window=WINDOW),
 }
 # "window" in METHODS is a window at test after RoPE in training; here the window is there in training too.
 TRAIN: dict[str, Plan] = {name: row.train for name, row in ROWS.items()} | {"window": ROWS["window"].test}
@@ -63,30 +65,45 @@ def trained_model(name: str, seed: int) -> byte_lm.ByteLM:
     return byte_lm.load(path, CONFIG, plan)
 
 
-def recalled(model: byte_lm.ByteLM, windows: Tensor, plan: Plan | None, **options: Any) -> dict[str, float]:
-    """Share of questions answered, by distance."""
-    found = {d: recall.recall(model, windows, d, LENGTH, plan, **options) for d in DISTANCES}
+def recalled(model: byte_lm.ByteLM, windows: Tensor, plan: Plan, length: int, distances: tuple[int, ...]) -> dict:
+    """Share of questions answered, by distance; every second piece of the test text."""
+    found = {d: recall.answered(model, windows[::2], d, length, plan) for d in distances}
     return {str(distance): round(right.double().mean().item(), 4) for distance, right in found.items()}
 
 
-def long_rows(windows: Tensor) -> list[dict]:
-    """Loss and recall at 8 times the training length: models trained with a method, and the RoPE model with a mask
-    at test only."""
+def long_rows(windows: Tensor, seeds: tuple[int, ...]) -> list[dict]:
+    """Loss and recall at 8 times the training length, and recall within it: models trained with a method, and the RoPE
+    model with other schemes at test only."""
+    capped = {"dim": DIM, "window": WINDOW}
+    at_test = {
+        "LM-Infinite, 1": scheme("rerope", **capped, visible_window=WINDOW, sinks=1),
+        "ReRoPE": scheme("rerope", **capped),  # the same cap on distances, and everything visible
+        "ReRoPE, log n": scheme("rerope", **capped, scale=LogN(CONFIG.length, clip=True)),
+    }
     rows = []
-    for seed in SEEDS:
-        for name, method in ROWS.items():
+    for seed in seeds:
+        tests = [(name, "as the method says", method.test) for name, method in ROWS.items()]
+        tests += [("rope", name, (row,) * 2) for name, row in at_test.items()]
+        for name, test, plan in tests:
             model = trained_model(name, seed)
+            reader: Any = recall.started(model)
             rows.append(
-                {"seed": seed, "method": name, "test": "as the method says", **both(model, windows, method.test)}
+                {
+                    "seed": seed,
+                    "method": name,
+                    "test": test,
+                    "short": measure(reader, windows, CONFIG.length, plan),
+                    "long": measure(reader, windows, LENGTH, plan),
+                    "recall": recalled(model, windows, plan, LENGTH, DISTANCES),
+                    "recall_short": recalled(model, windows, plan, CONFIG.length, SHORT_DISTANCES),
+                }
             )
-            if name == "rope":
-                for test, (plan, options) in masks().items():
-                    rows.append({"seed": seed, "method": name, "test": test, **both(model, windows, plan, **options)})
+            print(rows[-1], flush=True)
     return rows
 
 
 def masks() -> dict[str, tuple[Plan, dict]]:
-    """What a RoPE model can be given at test: a window alone, and two ways to keep one or four sinks."""
+    """What a RoPE model can be given at test: a window alone, and ways to keep one or four sinks."""
     found: dict[str, tuple[Plan, dict]] = {"window": ((scheme("window", dim=DIM, visible_window=WINDOW),) * 2, {})}
     for sinks in (1, 4):
         true = scheme("lambda", dim=DIM, visible_window=WINDOW, sinks=sinks)
@@ -97,56 +114,68 @@ def masks() -> dict[str, tuple[Plan, dict]]:
     return found
 
 
-def both(model: byte_lm.ByteLM, windows: Tensor, plan: Plan, **options: Any) -> dict:
-    """Accuracy and loss on plain text at both lengths, with the start byte in front; and recall."""
-    reader: Any = recall.started(model)
-    short = measure(reader, windows, CONFIG.length, plan, **options)
-    long = measure(reader, windows, LENGTH, plan, **options)
-    return {"short": short, "long": long, "recall": recalled(model, windows, plan, **options)}
-
-
-def sink_rows(windows: Tensor) -> list[dict]:
+def sink_rows(windows: Tensor, seeds: tuple[int, ...]) -> list[dict]:
     """Which models look at the first token, and what a window without it costs. Three trainings with RoPE."""
-    kinds = {
-        "rope": lambda seed: (trained_model("rope", seed), True),
-        WITHOUT_START: lambda seed: (trained_model(WITHOUT_START, seed), False),
-        "chapter 03": lambda seed: (trained(seed), False),
-    }
     rows = []
-    for seed in SEEDS:
-        for kind, get in kinds.items():
-            model, start = get(seed)
-            reader: Any = recall.started(model) if start else model
-            tokens = windows[:, : CONFIG.length]
-            weights = recall.attention_weights(model, recall.with_start(tokens) if start else tokens)
+    for seed in seeds:
+        for kind in ("rope", WITHOUT_START, "chapter 03"):
+            model = trained(seed) if kind == "chapter 03" else trained_model(kind, seed)
+            tokens, reader = windows[:, : CONFIG.length], model
+            if kind == "rope":
+                tokens, reader = recall.with_start(tokens), recall.started(model)  # type: ignore[assignment]
             late = slice(CONFIG.length // 2, None)
-            first = [layer[:, :, late, 0].mean(dim=(0, 2)).tolist() for layer in weights]
-            losses = {"64": measure(reader, windows, CONFIG.length)["loss"]}
-            for window in (16, WINDOW, 48):
-                losses[f"window {window}"] = measure(
-                    reader, windows, LENGTH, (scheme("window", dim=DIM, visible_window=window),) * 2
-                )["loss"]
+            first = [layer[:, :, late, 0].mean(dim=(0, 2)) for layer in recall.attention_weights(model, tokens)]
+            losses = {str(length): measure(reader, windows, length)["loss"] for length in (CONFIG.length, LENGTH)}
             for name, (plan, options) in masks().items():
                 losses[name] = measure(reader, windows, LENGTH, plan, **options)["loss"]
-            mass = [[round(value, 4) for value in layer] for layer in first]
+            mass = [[round(value, 4) for value in layer.tolist()] for layer in first]
             rows.append({"seed": seed, "model": kind, "first_token": mass, "loss": losses})
+            print(rows[-1], flush=True)
     return rows
 
 
-def main() -> None:
+def alibi_rows(windows: Tensor, seeds: tuple[int, ...]) -> list[dict]:
+    """What ALiBi lacks on a long text: its sink, which grows dearer with the distance, and a shorter view."""
+
+    def sink_capped(q: Tensor, k: Tensor, v: Tensor, row: Scheme) -> Tensor:
+        index = torch.arange(k.shape[2])
+        back = torch.zeros(q.shape[1], len(index), len(index))  # what the first token pays too much
+        back[:, :, 0] = alibi_slopes(q.shape[1]).unsqueeze(-1) * (index - WINDOW).clamp(min=0)
+        return attention(q, k, v, row, bias=back)
+
+    everything, window = scheme("alibi"), scheme("alibi", visible_window=WINDOW)
+    tests: dict[str, tuple[int, Scheme, Callable[..., Tensor]]] = {
+        "64": (CONFIG.length, everything, attention),
+        "512": (LENGTH, everything, attention),
+        "sink capped": (LENGTH, everything, sink_capped),
+        "window": (LENGTH, window, attention),
+        "window, sink capped": (LENGTH, replace(window, sinks=1), sink_capped),
+    }
+    rows = []
+    for seed in seeds:
+        reader: Any = recall.started(trained_model("alibi", seed))
+        losses = {}
+        for name, (length, row, attend) in tests.items():
+            losses[name] = measure(reader, windows, length, (row,) * 2, attend=attend)["loss"]
+        rows.append({"seed": seed, "loss": losses})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def main(seeds: tuple[int, ...]) -> None:
     windows = byte_lm.evaluation_windows()
-    rows, sinks = long_rows(windows), sink_rows(windows)
+    sinks, rows = sink_rows(windows, seeds), long_rows(windows, seeds)
     shutil.copy(path_of("rope", 0), byte_lm.CHECKPOINTS / "local_byte_lm.safetensors")
     result = {
         **provenance(__file__),
-        "seeds": list(SEEDS),
+        "seeds": list(seeds),
         "config": asdict(CONFIG),
         "window": WINDOW,
         "length": LENGTH,
-        "distances": list(DISTANCES),
-        "questions": len(windows),
-        "rows": rows,
+        "questions": len(windows[::2]),
         "sinks": sinks,
+        "rows": rows,
+        "alibi": alibi_rows(windows, seeds),
     }
     store("local", result)
 
@@ -155,8 +184,9 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--train", nargs=2, metavar=("METHOD", "SEED"), help="only train one model")
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     arguments = parser.parse_args()
     if arguments.train:
         trained_model(arguments.train[0], int(arguments.train[1]))
     else:
-        main()
+        main(tuple(arguments.seeds))

@@ -4,22 +4,24 @@
 
 Writes results/rerope.json with a copy in rope_lessons/checkpoints/. The models are those of chapters 03 and 06 (plain
 RoPE, and RoPE with the log n scale, trained on 64 bytes), three that are trained with ReRoPE itself, and for the table
-recall the RoPE models of chapter 07, which answer a question about a far token. The table rows takes the whole test
-text, the sweeps every fourth piece of it.
+recall the RoPE models of chapter 07, which answer a question about a far token. The test text is every fourth piece of
+that of chapter 03.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
-from common import digest, measure, provenance, store, trained
+from common import ROOT, digest, measure, provenance, store, trained
 from measure_local import trained_model
 from torch import Tensor
 
@@ -27,15 +29,18 @@ import rope_lessons as rl
 from rope_lessons import LogN, Scheme, scheme
 from rope_lessons.lab import byte_lm, recall
 
-SEEDS, RETRAINED = (0, 1, 2, 3, 4), (0, 1, 2)
+SEEDS, FEW = (0, 1, 2, 3, 4), (0, 1, 2)  # the sweeps, the recall and the models trained with ReRoPE: a few seeds
 CONFIG = byte_lm.Config()
 DIM, N, LONG = CONFIG.head_dim, CONFIG.length, 512
 LENGTHS = (64, 128, 256, 512)
-WINDOWS = (2, 4, 8, 16, 24, 32, 40, 48, 56, 60, 62, 63, 64, 80)
-FACTORS = (4, 8, 16, 32, 64)  # k: the slope is 1/k
+WINDOWS = (4, 8, 16, 24, 32, 40, 48, 56, 60, 62, 63, 64, 80)
+FACTORS = (4, 8, 16, 64)  # k: the slope is 1/k
 TRAINED_WINDOW = 16  # of the models trained with ReRoPE
 
-DISTANCES = (8, 24, 40, 56, 96, 192, 384)  # from a question to its answer
+DISTANCES = (8, 40, 96, 192, 384)  # from a question to its answer
+
+TABLES = ("rows", "windows", "factors", "relatives", "recall")
+FAST = partial(rl.attention, backend="flash")
 
 # A name for the model of training and for the scale at test.
 MODELS: dict[str, tuple[LogN | None, LogN | None]] = {
@@ -111,7 +116,8 @@ def relatives() -> Iterator[tuple[str, Scheme, dict[str, Any]]]:
         attend = partial(attend_smooth, window=32, slope=1 / 16, sigma=sigma)
         yield f"smooth-32-16-{sigma:g}", plain, {"attend": attend}
     for sinks in (4, 10):
-        yield f"lm-infinite-{sinks}", replace(rerope(N - 1), visible_window=N, sinks=sinks), {}
+        row = replace(rerope(N - 1), visible_window=N, sinks=sinks)
+        yield f"lm-infinite-{sinks}", row, {"attend": rl.attention}  # sinks: no stock kernel
     yield "window-64", scheme("window", dim=DIM, visible_window=N), {}
 
 
@@ -122,7 +128,7 @@ def test(
     model: byte_lm.ByteLM, windows: Tensor, length: int, row: Scheme, scale: LogN | None, **options: Any
 ) -> dict[str, Any]:
     plan = (replace(row, scale=scale),) * CONFIG.layers
-    return {"length": length, **measure(model, windows, length, plan, **options)}
+    return {"length": length, **measure(model, windows, length, plan, **({"attend": FAST} | options))}
 
 
 def brief(*arguments: Any, **options: Any) -> dict[str, Any]:
@@ -132,72 +138,84 @@ def brief(*arguments: Any, **options: Any) -> dict[str, Any]:
 
 
 def rows_of(seed: int, windows: Tensor) -> dict[str, list[dict]]:
-    some = windows[::4]
-    rows: dict[str, list[dict]] = {name: [] for name in ("rows", "windows", "factors", "relatives")}
+    rows: dict[str, list[dict]] = {"rows": [], "windows": [], "factors": [], "relatives": []}
     for name, (at_training, scale) in MODELS.items():
         plan = None if at_training is None else (scheme("rope", dim=DIM, scale=at_training),) * CONFIG.layers
         model = trained(seed, plan=plan)
         for method, row in methods().items():
             for length in LENGTHS:
-                rows["rows"].append({"model": name, "method": method, **test(model, windows, length, row, scale)})
-        for window in WINDOWS:
-            for length in (N, LONG):
-                found = brief(model, some, length, rerope(window), scale)
+                if method != "pi" or name == "plain":
+                    found = test(model, windows, length, row, scale)
+                    rows["rows"].append({"model": name, "method": method, **found})
+        for window in WINDOWS if seed in FEW else ():
+            for length in (N, LONG) if name == "plain" else (LONG,):
+                found = brief(model, windows, length, rerope(window), scale)
                 rows["windows"].append({"model": name, "window": window, **found})
-        for window in (16, 32):
-            for factor in FACTORS:
-                found = brief(model, some, LONG, leaky(window, factor), scale)
-                rows["factors"].append({"model": name, "window": window, "k": factor, **found})
-    model = trained(seed)
-    for method, row, options in relatives():
-        rows["relatives"].append({"method": method, **brief(model, some, LONG, row, None, **options)})
-    for method, row in methods().items():  # on the same pieces
-        rows["relatives"].append({"method": method, **brief(model, some, LONG, row, None)})
-    if seed in RETRAINED:
+        for window, factor in product((16, 32), FACTORS) if seed in FEW and name == "plain" else ():
+            found = brief(model, windows, LONG, leaky(window, factor), scale)
+            rows["factors"].append({"model": name, "window": window, "k": factor, **found})
+    if seed in FEW:
+        model = trained(seed)
+        for method, row, options in relatives():
+            rows["relatives"].append({"method": method, **brief(model, windows, LONG, row, None, **options)})
         own = rerope(TRAINED_WINDOW)
         model = trained(seed, plan=(own,) * CONFIG.layers)
         for method, row in (("rerope-16", own), ("rope", scheme("rope", dim=DIM)), ("leaky-16-16", leaky(16, 16))):
             for length in LENGTHS:
-                rows["rows"].append({"model": "rerope-16", "method": method, **test(model, windows, length, row, None)})
+                found = test(model, windows, length, row, None)
+                rows["rows"].append({"model": "rerope-16", "method": method, **found})
     return {table: [{"seed": seed, **row} for row in found] for table, found in rows.items()}
 
 
 def recall_rows(seed: int, windows: Tensor) -> list[dict]:
     """Share of questions answered at 512 bytes, by the distance from the question to what it asks for."""
     model, rows = trained_model("rope", seed), []
-    near = {"window-64": scheme("window", dim=DIM, visible_window=N)}
-    for method, row in (methods() | near).items():
-        for scale in (None, LogN(N, clip=True)):
-            plan = (replace(row, scale=scale),) * CONFIG.layers
-            found = {d: recall.recall(model, windows, d, LONG, plan).double().mean().item() for d in DISTANCES}
-            shares = {str(distance): round(share, 4) for distance, share in found.items()}
-            rows.append({"seed": seed, "method": method, "scale": scale is not None, "recall": shares})
+    shown = {name: methods()[name] for name in ("rope", "rerope-32", "leaky-32-16")}
+    shown["window-64"] = scheme("window", dim=DIM, visible_window=N)
+    for (method, row), scale in product(shown.items(), (None, LogN(N, clip=True))):
+        plan = (replace(row, scale=scale),) * CONFIG.layers
+        shares = {}
+        for distance in DISTANCES:
+            right = recall.answered(model, windows, distance, LONG, plan, attend=FAST)
+            shares[str(distance)] = round(right.double().mean().item(), 4)
+        rows.append({"seed": seed, "method": method, "scale": scale is not None, "recall": shares})
     return rows
 
 
-def main(seeds: tuple[int, ...] = SEEDS) -> None:
+def keep(seed: int, found: dict[str, list[dict]], settings: dict[str, Any]) -> None:
+    """Put the rows of a seed into the stored file, in the place of those that it had: a run may be done in pieces."""
+    path = ROOT / "results" / "rerope.json"
+    old = json.loads(path.read_text("utf8")) if path.exists() else {}
+    tables = {name: old.get(name, []) for name in TABLES}
+    for name, rows in found.items():
+        others = [row for row in tables[name] if row["seed"] != seed]
+        tables[name] = sorted(others + rows, key=lambda row: row["seed"])  # stable: the order of the methods stays
+    seeds = sorted({row["seed"] for row in tables["rows"]})
+    store("rerope", {**provenance(__file__), "seeds": seeds, **settings, **tables})
+
+
+def main(seeds: list[int], only: str | None) -> None:
     torch.set_num_threads(1)
-    windows = byte_lm.evaluation_windows()
-    test_text = {"windows": len(windows), "bytes_predicted": windows[:, 1:].numel(), "sha256": digest(windows)}
+    some = byte_lm.evaluation_windows()[::4]
+    test_text = {"windows": len(some), "bytes_predicted": some[:, 1:].numel(), "sha256": digest(some)}
     settings = {
         "trained_window": TRAINED_WINDOW,
-        "retrained_seeds": list(RETRAINED),
+        "few_seeds": list(FEW),
         "config": asdict(CONFIG),
         "test_text": test_text,
     }
-    tables: dict[str, list[dict]] = {}
-    for number, seed in enumerate(seeds, start=1):
+    for seed in seeds:
         begin = time.perf_counter()
-        for table, rows in rows_of(seed, windows).items():
-            tables.setdefault(table, []).extend(rows)
-        if seed in RETRAINED:
-            tables.setdefault("recall", []).extend(recall_rows(seed, windows[::2]))
+        if only != "recall":
+            keep(seed, rows_of(seed, some), settings)
+        if only != "rows" and seed in FEW:
+            keep(seed, {"recall": recall_rows(seed, some)}, settings)
         print(f"seed {seed}: {time.perf_counter() - begin:.0f} s", flush=True)
-        # After every seed: an interrupted run keeps what is done.
-        store("rerope", {**provenance(__file__), "seeds": list(seeds[:number]), **settings, **tables})
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    main(tuple(parser.parse_args().seeds))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--only", choices=("rows", "recall"), help="the byte models, or the questions")
+    arguments = parser.parse_args()
+    main(arguments.seeds, arguments.only)

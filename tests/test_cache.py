@@ -345,6 +345,19 @@ def test_a_step_reads_as_many_keys_as_plain_rope() -> None:
         assert sum(tokens for _, dim, tokens in shapes if dim == 8) == wanted, name
 
 
+def test_a_chunk_makes_no_tensor_of_all_scores() -> None:
+    """Only the window's edge and the chunk itself need a mask; what is before goes to a stock kernel. Padding too."""
+    settings, tokens, chunk = Scheme(ROPE, window=3, slope=0.125), 2000, 20
+    for padding in (None, torch.tensor([3])):
+        cache = KVCache(settings, padding=padding, max_length=tokens + chunk)
+        q, k, v = inputs(batch=1, heads=2, q_len=tokens + chunk, value_dim=8)
+        cache.extend(k[:, :, :tokens], v[:, :, :tokens])
+        with torch.profiler.profile(profile_memory=True) as profile:
+            decode(tuple(x[:, :, tokens:] for x in (q, k, v)), settings, cache, (chunk,))
+        most = max(event.self_cpu_memory_usage for event in profile.events())
+        assert most < 8 * 2 * chunk * tokens / 5  # bytes of the scores of both heads
+
+
 # --- going back, rows of a beam -----------------------------------------------------------------------------------
 
 
@@ -460,3 +473,24 @@ def test_autocast_changes_nothing(device: torch.device) -> None:
     with torch.autocast(device.type, dtype=torch.bfloat16):
         under, _ = decode(qkv, settings, KVCache(settings), (4, 1, 1, 3))
     assert torch.equal(plain, under)
+
+
+def test_inside_a_compiled_model() -> None:
+    """The cache counts in Python numbers, so what is compiled goes around it: two graphs, however many steps."""
+    settings, weight = SCHEMES["window_3_slope_0.125"], torch.randn(8, 8, dtype=torch.float64)
+    q, k, v = inputs(q_len=30, value_dim=8)
+    attend = torch.compiler.disable(rl.attention)
+
+    def model(q: Tensor, k: Tensor, v: Tensor, cache: KVCache) -> Tensor:
+        return torch.relu(attend(q @ weight, k, v, settings, cache=cache) @ weight)
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile(model, backend="eager")
+    cache = KVCache(settings)
+    cache.extend(k[:, :, :10], v[:, :, :10])
+    steps = [compiled(*(x[:, :, i : i + 1] for x in (q, k, v)), cache) for i in range(10, 30)]
+    wanted = torch.relu(rl.attention(q @ weight, k, v, settings) @ weight)[:, :, 10:]
+    torch.testing.assert_close(torch.cat(steps, dim=2), wanted, atol=1e-10, rtol=0)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    torch._dynamo.reset()

@@ -419,6 +419,13 @@ CASES: dict[str, list[Case]] = {
         (lambda: rl.decode_position(torch.ones(4), OMEGA * 0), ValueError, "frequencies must be positive and decrease"),
         (lambda: rl.decode_position(torch.ones(4), -OMEGA), ValueError, "frequencies must be positive and decrease"),
     ],
+    "smooth_leaky_distance": [
+        *not_positions("distance", lambda v: rl.smooth_leaky_distance(v, 4, 0.5, 1)),
+        (lambda: rl.smooth_leaky_distance(P3, -1, 0.5, 0), ValueError, "window must be a finite number of at least 0"),
+        (lambda: rl.smooth_leaky_distance(P3, 4, -0.5, 1), ValueError, "slope must be a finite number of at least 0"),
+        (lambda: rl.smooth_leaky_distance(P3, 4, 0.5, -1), ValueError, "sigma must be a finite number of at least 0"),
+        (lambda: rl.smooth_leaky_distance(P3, 4, 0.5, 4.5), ValueError, "sigma must be at most the window, 4, got 4.5"),
+    ],
     "leaky_distance": [
         *not_positions("distance", lambda v: rl.leaky_distance(v, 4, 0.5)),
         (lambda: rl.leaky_distance(P3, -1, 0.5), ValueError, "window must be a finite number of at least 0, got -1"),
@@ -882,7 +889,16 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "the scheme turns 10 channels, but q has head_dim 8",
         ),
-        (lambda: attend(backend="flash"), ValueError, "backend must be one of 'auto', 'reference', got 'flash'"),
+        (
+            lambda: attend(backend="fused"),
+            ValueError,
+            "backend must be one of 'auto', 'flash', 'flex', 'reference', got 'fused'",
+        ),
+        (
+            lambda: attend(backend="flash", bias=torch.zeros(3)),
+            ValueError,
+            "backend must be 'auto' or another one for this call, got 'flash': a bias is a tensor over all pairs",
+        ),
         *not_positions("q_positions", lambda v: attend(q_positions=v)),
         *not_positions("k_positions", lambda v: attend(q_positions=P3, k_positions=v)),
         (
@@ -939,9 +955,14 @@ CASES: dict[str, list[Case]] = {
     ],
     "attention_with_lse": [
         (
-            lambda: rl.attention_with_lse(X, X, X, ROPE, backend="flex"),
+            lambda: rl.attention_with_lse(X, X, X, ROPE, backend="triton"),
             ValueError,
-            "backend must be one of 'auto', 'reference', got 'flex'",
+            "backend must be one of 'auto', 'flash', 'flex', 'reference', got 'triton'",
+        ),
+        (
+            lambda: rl.attention_with_lse(X.clone().requires_grad_(), X, X, ROPE, backend="flex"),
+            ValueError,
+            "backend must be 'auto' or another one for this call, got 'flex': PyTorch's FlexAttention has no backward",
         ),
     ],
     "KVCache": [
@@ -1048,6 +1069,11 @@ CASES: dict[str, list[Case]] = {
     "explain_backend": [
         (lambda: rl.explain_backend(X, X, X, ROPE, backend=""), ValueError, "backend must be one of 'auto', … got ''"),
         (lambda: rl.explain_backend(X, X, X, "rope"), TypeError, "scheme must be a Scheme … got str"),
+        (
+            lambda: rl.explain_backend(X, X, X, ROPE, cache=None),
+            ValueError,
+            "options must be one of 'q_positions', 'k_positions', … got 'cache'",
+        ),
     ],
     "nn": [
         (lambda: rl.nn.LearnedFrequencies(OMEGA), TypeError, "spec must be a FrequencySpec, got Tensor"),

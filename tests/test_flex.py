@@ -17,7 +17,8 @@ from rope_lessons import LogN, Scheme
 from rope_lessons.attention import flex
 from tests.test_attention import POSITIONS, ROPE, SETTINGS, inputs
 
-pytestmark = pytest.mark.skipif(flex._module() is None, reason="this PyTorch has no FlexAttention")
+OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 6)
+needs_new = pytest.mark.skipif(OLD, reason="FlexAttention of PyTorch 2.5 cannot read a tensor in a mask of any length")
 
 
 def check(
@@ -35,26 +36,25 @@ def check(
 
 
 def check_on_cuda(qkv: tuple[Tensor, Tensor, Tensor], scheme: Scheme, device: torch.device, **options: Any) -> None:
-    """FlexAttention's kernels want at least 16 channels, and multiply float32 numbers rounded to TF32 (10 bits)."""
+    """FlexAttention's kernels multiply float32 numbers rounded to TF32 (10 bits)."""
     options = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in options.items()}
-    wide = [torch.nn.functional.pad(x, (0, 16 - x.shape[-1])).to(device, torch.float32) for x in qkv]
     sides = []
     for backend in ("flex", "reference"):
-        q, k, v = (x.clone().requires_grad_() for x in wide)
-        base = scheme.base_scale or qkv[0].shape[-1] ** -0.5
-        settings = Scheme(**{**vars(scheme), "base_scale": base})
-        output, lse = rl.attention_with_lse(q, k, v, settings, backend=backend, **options)
+        q, k, v = (x.to(device, torch.float32).requires_grad_() for x in qkv)
+        output, lse = rl.attention_with_lse(q, k, v, scheme, backend=backend, **options)
         (output.square().sum() + lse.masked_fill(lse == -torch.inf, 0.0).sum()).backward()
         sides.append((output, lse, q.grad, k.grad, v.grad))
     for got, wanted in zip(*sides, strict=True):
         torch.testing.assert_close(got, wanted, atol=0.02, rtol=0.01)
 
 
+@needs_new
 @pytest.mark.parametrize("name", SETTINGS)
 def test_setting(name: str, device: torch.device) -> None:
     check(inputs(), SETTINGS[name], device)
 
 
+@needs_new
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 @pytest.mark.parametrize("window", [0, 1, 3, 6, 7, 100])
 def test_distance_map(window: int, causal: bool, device: torch.device) -> None:
@@ -62,6 +62,7 @@ def test_distance_map(window: int, causal: bool, device: torch.device) -> None:
         check(inputs(batch=1), Scheme(ROPE, window=window, slope=slope, causal=causal), device)
 
 
+@needs_new
 @pytest.mark.parametrize("name", POSITIONS)
 @pytest.mark.parametrize("causal", [True, False], ids=["causal", "bidirectional"])
 def test_positions(name: str, causal: bool, device: torch.device) -> None:
@@ -72,6 +73,7 @@ def test_positions(name: str, causal: bool, device: torch.device) -> None:
     check(inputs(), Scheme(ROPE, window=4, slope=0.0, causal=causal), device, **given)
 
 
+@needs_new
 @pytest.mark.parametrize("name", ["everything", "sinks", "log_n", "sinks_both_sides", "interleaved_rerope"])
 def test_documents_and_lengths(name: str, device: torch.device) -> None:
     scheme, (q, k, v) = SETTINGS[name], inputs(batch=2, q_len=9)
@@ -83,6 +85,7 @@ def test_documents_and_lengths(name: str, device: torch.device) -> None:
     check((q[:, :, -3:], k, v), scheme, device, document_ids=ids)
 
 
+@needs_new
 def test_counts_of_documents_on_both_sides(device: torch.device) -> None:
     """log n counts what a query sees: window and sinks, within its document, on either side."""
     scheme = Scheme(ROPE, visible_window=2, sinks=4, causal=False, scale=LogN(3, floor=1))
@@ -90,17 +93,20 @@ def test_counts_of_documents_on_both_sides(device: torch.device) -> None:
     check(inputs(q_len=9), scheme, device, document_ids=ids, lengths=torch.tensor([9, 7]))
 
 
+@needs_new
 def test_padding_may_hold_anything(device: torch.device) -> None:
     q, k, v = inputs(q_len=6)
     k[0, :, 3:], v[0, :, 3:] = torch.nan, torch.nan
     check((q, k, v), SETTINGS["interleaved_rerope"], device, lengths=torch.tensor([3, 6]))
 
 
+@needs_new
 @pytest.mark.parametrize("shape", [(7, 7), (2, 1, 1, 7), (2, 2, 7, 7), ()])
 def test_bias(shape: tuple[int, ...], device: torch.device) -> None:
     check(inputs(), SETTINGS["everything"], device, bias=torch.randn(shape, dtype=torch.float64))
 
 
+@needs_new
 @pytest.mark.parametrize("q_len", [1, 3])
 def test_chunk_of_queries(q_len: int, device: torch.device) -> None:
     q, k, v = inputs(heads=4, kv_heads=2, q_len=9)
@@ -108,11 +114,13 @@ def test_chunk_of_queries(q_len: int, device: torch.device) -> None:
         check((q[:, :, -q_len:], k, v), SETTINGS[name], device)
 
 
+@needs_new
 def test_frequencies_per_head(device: torch.device) -> None:
     frequencies = torch.rand(4, 4, dtype=torch.float64)
     check(inputs(heads=4, kv_heads=2), Scheme(ROPE, window=2, slope=0.5), device, frequencies=frequencies)
 
 
+@needs_new
 @pytest.mark.parametrize("length", [127, 128, 129, 300])
 def test_more_than_a_block(length: int, device: torch.device) -> None:
     """Blocks of 128: lengths about their edge, and windows within and across blocks."""
@@ -120,10 +128,11 @@ def test_more_than_a_block(length: int, device: torch.device) -> None:
         check(inputs(batch=1, heads=2, kv_heads=1, q_len=length), scheme, device)
 
 
+@needs_new
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dtypes(dtype: torch.dtype, device: torch.device) -> None:
     """Turned queries and keys, and the output of a part, are rounded to the dtype; scores are not."""
-    q, k, v = (x.to(device, dtype) for x in inputs(head_dim=16 if device.type == "cuda" else 8, value_dim=16))
+    q, k, v = (x.to(device, dtype) for x in inputs())
     scheme = Scheme(ROPE, window=2, slope=0.5)
     output, lse = rl.attention_with_lse(q, k, v, scheme, backend="flex")
     assert (output.dtype, lse.dtype) == (dtype, torch.float32)
@@ -136,6 +145,7 @@ def test_dtypes(dtype: torch.dtype, device: torch.device) -> None:
 # --- when it is chosen ---------------------------------------------------------------------------------------------
 
 
+@needs_new
 def test_no_backward_on_a_cpu() -> None:
     q, k, v = (x.requires_grad_() for x in inputs())
     with pytest.raises(ValueError, match="FlexAttention has no backward on a CPU; it needs CUDA"):
@@ -152,6 +162,7 @@ def test_not_inside_a_compiled_function() -> None:
     torch._dynamo.reset()
 
 
+@needs_new
 def test_a_failed_first_try_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the small call of the first use meets: an error, or wrong numbers."""
 
@@ -160,7 +171,8 @@ def test_a_failed_first_try_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
 
     cpu = torch.device("cpu")
     assert flex._probe.__wrapped__(cpu, torch.float32, 8, 5) is None
-    monkeypatch.setattr(flex, "_attend", lambda q, k, v, *rest: (v + 1, None))
+    assert flex._probe.__wrapped__(cpu, torch.bfloat16, 8, 5) is None
+    monkeypatch.setattr(flex, "_attend", lambda q, k, v, *rest: (torch.zeros(2, 4, 200, 5), torch.zeros(2, 4, 200)))
     assert flex._probe.__wrapped__(cpu, torch.float32, 8, 5) == (
         "PyTorch's FlexAttention gave wrong numbers on a small call"
     )
@@ -173,6 +185,7 @@ def test_a_failed_first_try_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None
         rl.attention(*inputs(), Scheme(ROPE), backend="flex")
 
 
+@needs_new
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler, about itself
 def test_pytorch_has_no_log_sum_exp_from_compiled_calls_on_a_cpu() -> None:
     """The day this fails, FlexAttention on a CPU need not compute every score any more."""
@@ -183,6 +196,7 @@ def test_pytorch_has_no_log_sum_exp_from_compiled_calls_on_a_cpu() -> None:
     torch._dynamo.reset()
 
 
+@needs_new
 def test_explain() -> None:
     q, k, v = inputs()
     explain = rl.explain_backend
@@ -194,3 +208,12 @@ def test_explain() -> None:
     sides = Scheme(ROPE, window=2, slope=0.0, causal=False)
     assert explain(q, k, v, sides, backend="flex").startswith("flex: 3 calls")
     assert "not flex: on a CPU FlexAttention computes every score" in explain(q, k, v, Scheme(alibi=True))
+
+
+def test_the_first_try_says_which_versions_can() -> None:
+    q, k, v = inputs()
+    if not OLD:
+        assert flex._probe(torch.device("cpu"), torch.float32, 16, 8) is None
+        return
+    with pytest.raises(ValueError, match="got 'flex': PyTorch's FlexAttention failed on a small call"):
+        rl.attention(q, k, v, Scheme(ROPE), backend="flex")

@@ -94,8 +94,9 @@ def attention(
         cache: a :class:`KVCache`. Then q, k and v hold the new tokens only, and positions, ``lengths``,
             ``document_ids``, ``bias`` and ``length`` are the cache's own business.
         layer: number of the layer in the cache.
-        backend: ``"reference"`` (dense), ``"flash"`` (PyTorch's own kernels, no tensor over all pairs), or ``"auto"``:
-            the fastest that takes the call; :func:`explain_backend` says which and why.
+        backend: ``"reference"`` (dense), ``"flash"`` (PyTorch's own kernels, no tensor over all pairs), ``"flex"``
+            (FlexAttention: every scheme on CUDA; forward only and slow on a CPU), or ``"auto"``: the fastest that
+            takes the call; :func:`explain_backend` says which and why.
 
     Returns:
         tensor ``(batch, heads, q_len, value_dim)`` of the dtype of ``v``.
@@ -254,7 +255,10 @@ def _call(
     elif scheme.frequencies is not None:
         frequencies = scheme.frequencies(length, device=q.device)
     _check_bias(bias, shapes, q.device)
-    return Call(q, k, v, scheme, q_positions, k_positions, given, lengths, document_ids, bias, frequencies)
+    return Call(
+        q, k, v, scheme, q_positions, k_positions, given, lengths, document_ids, bias, frequencies,
+        shapes.q_len, shapes.k_len,
+    )  # fmt: skip
 
 
 class _Shapes(NamedTuple):

@@ -75,7 +75,7 @@ def _forward_piece(
         q, k, v = _rows(queries[band], part), _keys(keys[band], part), _keys(value, part)
         other, other_lse = _folded_forward(kernel, q, k, v, part, scale)
         here = _view(wide, part), _view(lse, part)
-        if band == 0 and (part.kind == "causal" or len(calls) == 1):  # each row's first
+        if band == 0 and (part.kind in ("causal", "sliding") or len(calls) == 1):  # each row's first
             here[0].copy_(other)
             here[1].copy_(other_lse)
         else:
@@ -161,11 +161,13 @@ def _calls(
     """Every kernel call: the number of its band, and the part."""
     if not causal:
         return [(0, Part("full", (0, q_len), (0, k_len)))] if q_len else []
-    grain = kernels.KERNELS[kernel].grain
+    grain, slides = kernels.KERNELS[kernel].grain, kernels.KERNELS[kernel].slides()
     stop = k_len if reach is None else min(reach, k_len)
     ends = [min(end, stop) for end in (*edges[1:], stop)]
-    spans = list(zip(edges, ends, strict=True))
-    return [(band, part) for band, span in enumerate(spans) for part in causal_band(q_len, k_len, *span, grain)]
+    cut = [
+        causal_band(q_len, k_len, low, high, grain=grain, slides=slides) for low, high in zip(edges, ends, strict=True)
+    ]
+    return [(band, part) for band, parts in enumerate(cut) for part in parts]
 
 
 def _pieces(documents: Tensor | None, q_len: int, k_len: int) -> list[Piece]:
@@ -222,19 +224,19 @@ def _keys(x: Tensor, part: Part) -> Tensor:
 
 def _folded_forward(kernel: str, q: Tensor, k: Tensor, v: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
     """A kernel call with the blocks folded into the batch."""
-    causal = part.kind != "full"
+    causal = part.kind in ("causal", "reversed")
     fold, unfold = _folding(q, k)
-    output, lse = kernels.forward(kernel, fold(q), fold(k), fold(v), causal, scale)
+    output, lse = kernels.forward(kernel, fold(q), fold(k), fold(v), causal, scale, part.window)
     return unfold(output), unfold(lse)
 
 
 def _folded_backward(
     kernel: str, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, lse: Tensor, part: Part, scale: float
 ) -> list[Tensor]:
-    causal = part.kind != "full"
+    causal = part.kind in ("causal", "reversed")
     fold, unfold = _folding(q, k)
     grad, q, k, v, output, lse = (fold(x) for x in (grad, q, k, v, output, lse))
-    return [unfold(x) for x in kernels.backward(kernel, grad, q, k, v, output, lse, causal, scale)]
+    return [unfold(x) for x in kernels.backward(kernel, grad, q, k, v, output, lse, causal, scale, part.window)]
 
 
 def _folding(q: Tensor, k: Tensor) -> tuple[Fold, Fold]:
@@ -290,7 +292,7 @@ def _backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple:
     saved, n = ctx.saved_tensors, ctx.bands
     queries, keys, (value, output, lse, documents) = saved[:n], saved[n : 2 * n], saved[2 * n :]
     if grad is None and grad_lse is None:
-        return (None,) * 9
+        return [None] * n, [None] * n, *(None,) * 7
     grads = torch.ops.rope_lessons.flash_backward(
         grad, grad_lse, list(queries), list(keys), value, output, lse, *ctx.options, documents, ctx.kernel
     )

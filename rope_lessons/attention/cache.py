@@ -77,11 +77,11 @@ class KVCache:
 
     def __init__(
         self,
-        plan: Plan | Scheme,
+        plan: tuple[Scheme, ...] | Scheme,
         *,
         length: int | None = None,
         max_length: int | None = None,
-        padding: Tensor | None = None,
+        padding: torch.Tensor | None = None,
         rollback: int = 0,
     ):
         self.plan: Plan = (plan,) if isinstance(plan, Scheme) else plan
@@ -374,10 +374,10 @@ class _Layer:
                 options = {"length": self.length, "frequencies": frequencies, "document_ids": _ids(padding, tokens)}
                 result = engine(q, k, v, self.scheme, **options)
             elif tokens > 1:  # before the chunk is stored: it may push out what its first tokens see
-                result = self._merge(q, dtype, start, padding, (k, v))
+                result = self._answer(q, dtype, start, padding, (k, v))
             self._append(k, v)
             if start and tokens == 1:  # the rings have room for one, so a step reads stored keys only
-                result = self._merge(q, dtype, start, padding, None)
+                result = self._answer(q, dtype, start, padding, None)
             return result
 
     def _prepare(
@@ -441,29 +441,46 @@ class _Layer:
 
     # --- what is read -------------------------------------------------------------------------------------------
 
-    def _merge(
+    def _answer(
         self, q: Tensor, dtype: torch.dtype, start: int, padding: Tensor | None, new: tuple[Tensor, Tensor] | None
     ) -> Part:
         """Attention of the tokens from ``start`` on: over the stored keys, and over the ``new`` ones if not stored."""
         view = _View(self, q, start, padding)
-        parts = []
-        for low, high in view.stored_tokens(start if new else self.seen):
-            for kind, a, b in view.kinds(low, high):
-                parts += [view.part(kind, *piece) for piece in self._stored(kind, a, b)]
-        if new is not None:
-            k, v = new
-            for kind, a, b in view.kinds(start, start + k.shape[2]):
-                at = slice(a - start, b - start)
-                parts.append(view.part(kind, a, b, self._turned_keys(k[:, :, at], a, near=kind == "near"), v[:, :, at]))
-        output, lse = merge_parts(parts)
+        in_parts = new is not None or dtype != view.q.dtype
+        output, lse = merge_parts(self._parts(view, new)) if in_parts else self._row(view)
         return output.to(dtype), lse
 
-    def _stored(self, kind: str, low: int, high: int) -> Iterator[tuple[int, int, Tensor, Tensor]]:
+    def _row(self, view: _View) -> Part:
+        """The one query of a step: its scores in a row, from far-ready keys, then near-ready ones, and one softmax."""
+        scores, values = [], []
+        for low, high in view.stored_tokens(self.seen):
+            for kind, a, b in view.kinds(low, high):
+                scores += [view.scores(kind, *piece) for piece in self._stored_keys(kind, a, b)]
+            values += [self.values.read(*run) for run in self.values.runs(low, high)]
+        return view.average(torch.cat(scores, dim=-1), values)
+
+    def _parts(self, view: _View, new: tuple[Tensor, Tensor] | None) -> list[Part]:
+        """Attention over pieces of the keys, to be merged."""
+        parts = []
+        for low, high in view.stored_tokens(view.start if new else self.seen):
+            for kind, a, b in view.kinds(low, high):
+                for x, y, k in self._stored_keys(kind, a, b):
+                    for run in self.values.runs(x, y):
+                        at = slice(run[0] - x, run[1] - x)
+                        parts.append(view.part(kind, *run, k[:, :, at], self.values.read(*run)))
+        if new is not None:
+            k, v = new
+            for kind, a, b in view.kinds(view.start, view.end):
+                at = slice(a - view.start, b - view.start)
+                parts.append(view.part(kind, a, b, self._turned_keys(k[:, :, at], a, near=kind == "near"), v[:, :, at]))
+        return parts
+
+    def _stored_keys(self, kind: str, low: int, high: int) -> Iterator[tuple[int, int, Tensor]]:
+        """The keys of these tokens, ready for this kind, in runs."""
         keys = self.near if kind == "near" and self.near is not None else self.far
-        for run in keys.runs(low, high):
-            for a, b in self.values.runs(*run):
-                k = keys.read(a, b)
-                yield a, b, self._turned_keys(k, a, near=kind == "near") if self.raw else k, self.values.read(a, b)
+        for a, b in keys.runs(low, high):
+            k = keys.read(a, b)
+            yield a, b, self._turned_keys(k, a, near=kind == "near") if self.raw else k
 
 
 def _bend(scheme: Scheme) -> tuple[int, float]:
@@ -483,18 +500,22 @@ class _View:
         self.layer, self.scheme, self.window, self.slope = layer, layer.scheme, layer.window, layer.slope
         self.start, self.end = start, start + q.shape[2]
         self.padding = padding  # (batch,) or None
+        # From here on there is neither padding nor a sink that the ring does not hold.
+        self.plain_from = max(layer.far.prefix, 0 if padding is None else layer.most_padding)
         self.q = q.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
         self.i = torch.arange(start, self.end, device=q.device).unsqueeze(-1)  # (q_len, 1)
         if self.scheme.scale is not None:
             self.q = self.q * self.scheme.scale(self.counts()).to(self.q)
+        self.factor = default_base_scale(self.scheme, q.shape[-1])
         self.turned: dict[str, Tensor] = {}
 
     def stored_tokens(self, stored: int) -> list[tuple[int, int]]:
         """Ranges of the first ``stored`` tokens that some query may see."""
         if self.scheme.visible_window is None:
-            return [(0, stored)]
-        prefix = self.layer.far.prefix
-        return [(0, min(prefix, stored)), (max(prefix, self.start - self.scheme.visible_window + 1), stored)]
+            first = min(self.plain_from, stored)  # what is padding in some row needs a mask, and the rest none
+            return [(0, first), (first, stored)]
+        prefix = min(self.layer.far.prefix, stored)
+        return [(0, prefix), (max(prefix, self.start - self.scheme.visible_window + 1), stored)]
 
     def kinds(self, low: int, high: int) -> Iterator[tuple[str, int, int]]:
         """The tokens ``low`` to ``high`` by kind of pair; a token that is near to some queries comes twice."""
@@ -512,15 +533,50 @@ class _View:
         yield from ((kind, a, b) for kind, a, b in ranges if a < b)
 
     def part(self, kind: str, low: int, high: int, k: Tensor, v: Tensor) -> Part:
-        """Attention over the tokens ``low`` to ``high``, ready for this kind."""
-        if kind not in self.turned:
-            self.turned[kind] = self.layer._turn(self.q, self._query_positions(kind))
+        """Attention over the tokens ``low`` to ``high``, whose keys are ready for this kind."""
+        # A stock kernel makes no tensor of all scores, and in 16 bits it keeps what is between in float32.
+        if not self.scheme.alibi and self._sees_all(kind, low, high):
+            kernel, _ = kernels.choose_kernel(k.device, k.dtype, k.shape[-1])
+            if kernel is not None:
+                q = self._grouped(kind, k).to(k.dtype)
+                return self._apart(*kernels.forward(kernel, q, k, v, False, self.factor))
+        return self.average(self.scores(kind, low, high, k), [v])
+
+    def scores(self, kind: str, low: int, high: int, k: Tensor) -> Tensor:
+        """The scores of all queries for these tokens, ``(batch, kv_heads, rows, tokens)``; minus infinity where one
+        does not see the other, in this way. Rows are the queries of all heads that share a key."""
+        found = (self._grouped(kind, k) * self.factor) @ k.to(self.q.dtype).transpose(-1, -2)
         mask = None if self._sees_all(kind, low, high) else self._mask(kind, low, high)
-        bias = None
+        if mask is None and not self.scheme.alibi:
+            return found
+        shape, found = found.shape, found.view(*self.q.shape[:3], -1)  # each head apart
         if self.scheme.alibi:
             slopes = alibi_slopes(self.q.shape[1], device=self.q.device).view(-1, 1, 1)
-            bias = -(slopes * exact(self._distance(low, high)).abs()).to(self.q)  # (heads, q_len, tokens)
-        return _part(self.turned[kind], k, v, default_base_scale(self.scheme, self.q.shape[-1]), mask, bias)
+            found = found - (slopes * exact(self._distance(low, high)).abs()).to(found)
+        if mask is not None:
+            found = found.masked_fill(~mask, -torch.inf)
+        return found.view(shape)
+
+    def average(self, scores: Tensor, values: list[Tensor]) -> Part:
+        """The values averaged with the softmax of the scores, and the log-sum-exp. ``values`` come in pieces."""
+        top = scores.amax(dim=-1, keepdim=True)
+        weights = (scores - top.masked_fill(top == -torch.inf, 0.0)).exp_()
+        total = weights.sum(dim=-1, keepdim=True)
+        pieces = zip(weights.split([v.shape[2] for v in values], dim=-1), values, strict=True)
+        output = torch.stack([w @ v.to(w.dtype) for w, v in pieces]).sum(dim=0)
+        return self._apart(output / total.masked_fill(total == 0, 1.0), (top + total.log()).squeeze(-1))
+
+    def _grouped(self, kind: str, k: Tensor) -> Tensor:
+        """The queries turned for this kind, ``(batch, kv_heads, rows, head_dim)``: heads that share a key are rows of
+        one product, so that no key is repeated in memory."""
+        if kind not in self.turned:
+            self.turned[kind] = self.layer._turn(self.q, self._query_positions(kind))
+        return self.turned[kind].reshape(k.shape[0], k.shape[1], -1, k.shape[3])
+
+    def _apart(self, output: Tensor, lse: Tensor) -> Part:
+        """Each head apart again, in the dtype of the scores."""
+        shape = self.q.shape[:3]
+        return output.reshape(*shape, -1).to(self.q.dtype), lse.reshape(shape)
 
     def _query_positions(self, kind: str) -> Tensor:
         i = self.i.squeeze(-1)
@@ -536,9 +592,11 @@ class _View:
         """Whether every query sees every one of these tokens in this way: the usual case, which needs no mask."""
         least, most = self.start - (high - 1), self.end - 1 - low  # of the distances
         visible = self.scheme.visible_window
-        if self.padding is not None or (self.scheme.causal and least < 0):
+        if self.scheme.causal and least < 0:
             return False
-        if visible is not None and high > self.layer.far.prefix and most >= visible:
+        if self.padding is not None and low < self.plain_from:
+            return False
+        if visible is not None and high > self.plain_from and most >= visible:
             return False
         w = self.window
         return not w or {"near": most < w, "far": least >= w, "after": most <= -w}[kind]
@@ -575,34 +633,6 @@ class _View:
         before = (torch.minimum(last_sink, low) - first).clamp(min=0)  # sinks on either side of the window
         after = (last_sink - torch.clamp(i + visible, min=first)).clamp(min=0)
         return (high - low).clamp(min=0) + before + after
-
-
-def _part(q: Tensor, k: Tensor, v: Tensor, scale: float, mask: Tensor | None, bias: Tensor | None) -> Part:
-    """Softmax attention over some keys: output and log-sum-exp in the dtype of q, float32 or float64.
-
-    A group of query heads that share a key is one more axis of queries, so that no key is repeated in memory.
-    """
-    batch, heads, q_len, dim = q.shape
-    kv_heads, tokens = k.shape[1], k.shape[2]
-    grouped = q.reshape(batch, kv_heads, heads // kv_heads * q_len, dim)
-    if mask is None and bias is None and k.dtype != q.dtype:  # 16 bits: a kernel keeps what is between in float32
-        kernel, _ = kernels.choose_kernel(q.device, k.dtype, dim)
-        if kernel is not None:
-            output, lse = kernels.forward(kernel, grouped.to(k.dtype), k, v, False, scale)
-            return output.reshape(batch, heads, q_len, -1).to(q.dtype), lse.reshape(batch, heads, q_len)
-    grouped = grouped * scale
-    scores = grouped @ k.to(q.dtype).transpose(-1, -2)
-    if bias is not None or mask is not None:
-        scores = scores.view(batch, heads, q_len, tokens)
-        scores = scores if bias is None else scores + bias
-        scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
-        scores = scores.view((*grouped.shape[:3], tokens))
-    top = scores.amax(dim=-1, keepdim=True)
-    weights = (scores - top.masked_fill(top == -torch.inf, 0.0)).exp()
-    total = weights.sum(dim=-1, keepdim=True)
-    output = weights @ v.to(q.dtype) / total.masked_fill(total == 0, 1.0)
-    lse = (top + total.log()).squeeze(-1)
-    return output.view(batch, heads, q_len, -1), lse.view(batch, heads, q_len)
 
 
 def _ids(padding: Tensor | None, tokens: int) -> Tensor | None:

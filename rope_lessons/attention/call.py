@@ -11,7 +11,8 @@ from rope_lessons.scheme import Scheme
 
 class Call(NamedTuple):
     """The arguments of ``attention``. Positions are always there; ``positions_given`` tells whether the caller gave
-    them, or they are 0, 1, 2, …. ``frequencies`` are those to use, None to turn nothing."""
+    them, or they are 0, 1, 2, …. ``frequencies`` are those to use, None to turn nothing. The ``q_len`` queries are the
+    last of the ``k_len`` tokens."""
 
     q: Tensor
     k: Tensor
@@ -24,13 +25,5 @@ class Call(NamedTuple):
     document_ids: Tensor | None
     bias: Tensor | None
     frequencies: Tensor | None
-
-    @property
-    def k_len(self) -> int:
-        """Number of keys."""
-        return self.k.shape[2]
-
-    @property
-    def q_len(self) -> int:
-        """Number of queries: the last tokens of the keys."""
-        return self.q.shape[2]
+    q_len: int
+    k_len: int

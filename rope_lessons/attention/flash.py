@@ -20,13 +20,15 @@ import torch
 from torch import Tensor
 
 from rope_lessons._float64 import exact
-from rope_lessons.attention import bands, kernels
+from rope_lessons.attention import bands, flex, kernels
 from rope_lessons.attention.call import Call
 from rope_lessons.attention.visibility import document_runs
 from rope_lessons.rotary import rotary_table, rotate
 from rope_lessons.scheme import default_base_scale
 
-CPU_PAIRS = 2**20  # queries times keys; measured, see benchmarks
+# Queries times keys up to which "auto" stays dense on a CPU. Flash is faster from about 128 tokens on (2 ms a layer
+# there); up to 512 the time is milliseconds either way, and the reference is the equation itself.
+CPU_PAIRS = 512 * 512
 Table = tuple[Tensor, Tensor]  # cosines and sines
 
 # --- what it takes ---------------------------------------------------------------------------------------------------
@@ -62,8 +64,11 @@ def kernel_of(call: Call) -> tuple[str, str]:
 
 def worthwhile(call: Call) -> str | None:
     """Why it would be no gain; None if it is one."""
-    if call.q.device.type == "cpu" and call.q_len * call.k_len < CPU_PAIRS:
-        return f"for fewer than {CPU_PAIRS} pairs the dense product is about as fast on a CPU"
+    if call.q.device.type == "cpu" and call.q_len * call.k_len <= CPU_PAIRS:
+        return f"up to {CPU_PAIRS} pairs of tokens, dense takes milliseconds on a CPU"
+    apart = call.document_ids is not None or (call.lengths is not None and not call.scheme.causal)
+    if call.q.device.type == "cuda" and apart and (flex.supports(call) or flex.worthwhile(call)) is None:
+        return "it reads on the host where documents end, which waits for the device; flex does not"
     return None
 
 
@@ -79,8 +84,9 @@ def describe(call: Call) -> str:
 def bends(call: Call) -> bool:
     """Whether near and far turn by different rules here."""
     scheme = call.scheme
-    turns = call.frequencies is not None
-    return turns and scheme.slope != 1.0 and 0 < scheme.window < (torch.inf if call.positions_given else call.k_len)
+    if call.frequencies is None or scheme.slope == 1.0 or scheme.window == 0:
+        return False
+    return call.positions_given or scheme.window < call.k_len
 
 
 def _uneven(call: Call) -> str | None:
@@ -129,10 +135,11 @@ def run(call: Call) -> tuple[Tensor, Tensor]:
             unseen = ~real[:, None, :, None]
             q = call.q.masked_fill(unseen[:, :, call.k_len - call.q_len :], 0.0)
             k, v = call.k.masked_fill(unseen, 0.0), call.v.masked_fill(unseen, 0.0)
-            call = call._replace(q=q, k=k, v=v)
+            call = Call(q, k, v, *call[3:])
         if call.frequencies is not None and call.frequencies.ndim == 2:  # each head turns its keys its own way
             group = call.q.shape[1] // call.k.shape[1]
-            call = call._replace(k=call.k.repeat_interleave(group, 1), v=call.v.repeat_interleave(group, 1))
+            k, v = call.k.repeat_interleave(group, 1), call.v.repeat_interleave(group, 1)
+            call = Call(call.q, k, v, *call[3:])
         queries, keys, edges = _turned(call, _query_scale(call, documents))
         output, lse = bands.flash_op(
             queries, keys, call.v, edges, call.scheme.visible_window,

@@ -4,7 +4,8 @@ A kernel here takes queries ``(batch, heads, rows, head_dim)``, keys and values 
 any strides, and any value dimension, and does two things: ``forward`` gives output and log-sum-exp, ``backward`` the
 three gradients from an output and a log-sum-exp *that may cover more keys than these*: the weights are
 ``exp(score - lse)``, so with the log-sum-exp of all keys each call finds its share of the gradient.
-``causal`` means a square: row a sees keys c <= a.
+``causal`` means a square: row a sees keys c <= a. A kernel that has a sliding window takes it as ``window``: the last
+``window`` keys up to the row's own, where the last row's own is the last key.
 """
 
 from __future__ import annotations
@@ -19,8 +20,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 aten = torch.ops.aten
-Forward = Callable[[Tensor, Tensor, Tensor, bool, float], tuple[Tensor, Tensor]]
+Forward = Callable[..., tuple[Tensor, Tensor]]
 Backward = Callable[..., tuple[Tensor, Tensor, Tensor]]
+
+
+def _yes() -> bool:
+    return True
+
+
+def _no() -> bool:
+    return False
 
 
 class Kernel(NamedTuple):
@@ -31,6 +40,7 @@ class Kernel(NamedTuple):
     shares_keys: Callable[[], bool]  # several query heads on one key head, without being told so
     channels: int = 1  # the head dimension must be a multiple of it
     any_value_dim: bool = False  # the values may have another dimension than the keys
+    slides: Callable[[], bool] = _no  # it has a sliding window
     grain: int = 0  # triangles are halved down to this side; see parts.py
 
 
@@ -60,7 +70,6 @@ class Card(NamedTuple):
     efficient: bool = True
 
 
-@torch.compiler.assume_constant_result
 def _card(device: torch.device) -> Card:
     switches = torch.backends.cuda
     return Card(
@@ -69,6 +78,11 @@ def _card(device: torch.device) -> Card:
         switches.cudnn_sdp_enabled(),
         switches.mem_efficient_sdp_enabled(),
     )
+
+
+# What torch.compiler.assume_constant_result does: the answer is a constant of the compiled program. The decorator
+# itself would import the whole compiler with the package.
+_card._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def choose_on_card(card: Card, dtype: torch.dtype, head_dim: int) -> tuple[str | None, str]:
@@ -99,25 +113,28 @@ def choose_on_card(card: Card, dtype: torch.dtype, head_dim: int) -> tuple[str |
     )
 
 
-def forward(name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+def forward(
+    name: str, q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, window: int = 0
+) -> tuple[Tensor, Tensor]:
     """Output ``(batch, heads, rows, value_dim)`` and log-sum-exp ``(batch, heads, rows)``."""
-    kernel = KERNELS[name]
+    kernel, sliding = KERNELS[name], {"window": window} if window else {}
     shape = q.shape[:3]
     q, k, v = _share(kernel, q, k, v)
     q, k = _aligned(q, kernel.channels), _aligned(k, kernel.channels)
     outputs = []
     for chunk, width in _value_chunks(kernel, v, q.shape[-1]):
-        output, lse = kernel.forward(q, k, chunk, causal, scale)
+        output, lse = kernel.forward(q, k, chunk, causal, scale, **sliding)
         outputs.append(output[..., :width])
     output = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
     return output.reshape(*shape, output.shape[-1]), lse.reshape(shape)
 
 
 def backward(
-    name: str, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, lse: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    name: str, grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, lse: Tensor, causal: bool, scale: float,
+    window: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k and v. The scores' gradient is linear in ``grad``, so chunks of the values add up."""
-    kernel = KERNELS[name]
+    kernel, sliding = KERNELS[name], {"window": window} if window else {}
     shapes = q.shape, k.shape, v.shape
     q, k, v = _share(kernel, q, k, v)
     grad, output = (x.reshape(*q.shape[:3], x.shape[-1]) for x in (grad, output))
@@ -128,7 +145,7 @@ def backward(
     for chunk, width in _value_chunks(kernel, v, q.shape[-1]):
         start, filling = len(grads_v) * q.shape[-1], (0, chunk.shape[-1] - width)
         g, o = (pad(x[..., start : start + width], filling).contiguous() for x in (grad, output))
-        dq, dk, dv = kernel.backward(g, q, k, chunk, o, lse, causal, scale)
+        dq, dk, dv = kernel.backward(g, q, k, chunk, o, lse, causal, scale, **sliding)
         grad_q, grad_k = dq if grad_q is None else grad_q + dq, dk if grad_k is None else grad_k + dk
         grads_v.append(dv)
     assert grad_q is not None
@@ -211,18 +228,53 @@ def _cpu_shares_keys() -> bool:
 # --- CUDA ------------------------------------------------------------------------------------------------------------
 
 
-def _flash_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
-    return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[:2]
+def _flash_forward(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float, window: int = 0
+) -> tuple[Tensor, Tensor]:
+    if not window:
+        return aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=scale)[:2]
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # the operation below takes heads after rows
+    output, lse = aten._flash_attention_forward(
+        q, k, v, None, None, q.shape[1], k.shape[1], 0.0, False, False, scale=scale,
+        window_size_left=window - 1, window_size_right=0,
+    )[:2]  # fmt: skip
+    return output.transpose(1, 2), lse
 
 
 def _flash_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, lse: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, lse: Tensor, causal: bool, scale: float,
+    window: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     seed, offset = _no_dropout(q)
-    return aten._scaled_dot_product_flash_attention_backward(
-        grad, q, k, v, output, lse.contiguous(), None, None, q.shape[2], k.shape[2], 0.0, causal, seed, offset,
-        scale=scale,
+    if not window:
+        return aten._scaled_dot_product_flash_attention_backward(
+            grad, q, k, v, output, lse.contiguous(), None, None, q.shape[2], k.shape[2], 0.0, causal, seed, offset,
+            scale=scale,
+        )  # fmt: skip
+    grad, q, k, v, output = (x.transpose(1, 2) for x in (grad, q, k, v, output))
+    grads = aten._flash_attention_backward(
+        grad, q, k, v, output, lse.contiguous(), None, None, q.shape[1], k.shape[1], 0.0, False, seed, offset,
+        scale=scale, window_size_left=window - 1, window_size_right=0,
     )  # fmt: skip
+    return tuple(x.transpose(1, 2) for x in grads)
+
+
+@functools.cache
+def _flash_slides() -> bool:
+    """Asked once, by a call of a few numbers: whether the window means what is said above. Reads the answer from the
+    device, the only time that this waits for it."""
+    q, k = (torch.arange(8.0 * n, device="cuda").sin().view(1, 1, n, 8).half() for n in (5, 7))
+    try:
+        output, lse = _flash_forward(q, k, k, False, 1.0, window=3)
+        grads = _flash_backward(output, q, k, k, output, lse, False, 1.0, window=3)
+    except (RuntimeError, TypeError):
+        return False
+    distance = torch.arange(2, 7, device="cuda").unsqueeze(1) - torch.arange(7, device="cuda")
+    grad, q, k = output.float(), q.float(), k.float()
+    weights = (q @ k.mT).masked_fill((distance < 0) | (distance >= 3), -math.inf).softmax(-1)
+    inner = weights * (grad @ k.mT - (grad * grad).sum(-1, keepdim=True))
+    wanted = (weights @ k, inner @ k, inner.mT @ q, weights.mT @ grad)
+    return all(torch.allclose(a.float(), b, atol=0.05) for a, b in zip((output, *grads), wanted, strict=True))
 
 
 def _cudnn_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
@@ -261,17 +313,9 @@ def _no_dropout(q: Tensor) -> tuple[Tensor, Tensor]:
     return state, state
 
 
-def _yes() -> bool:
-    return True
-
-
-def _no() -> bool:
-    return False
-
-
 KERNELS: dict[str, Kernel] = {
     "cpu": Kernel(_cpu_forward, _cpu_backward, _cpu_shares_keys, grain=128),
-    "flash": Kernel(_flash_forward, _flash_backward, _yes, channels=8),
+    "flash": Kernel(_flash_forward, _flash_backward, _yes, channels=8, slides=_flash_slides),
     "cudnn": Kernel(_cudnn_forward, _cudnn_backward, _no, channels=8),
     "efficient": Kernel(_efficient_forward, _efficient_backward, _no, channels=8, any_value_dim=True),
 }

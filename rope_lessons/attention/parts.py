@@ -10,6 +10,8 @@ by one rule (near, or far) form one band. A kernel without a sliding window stil
     |     P D         without the last row (it sees nothing) and the first column (nobody sees it).
     +--------- j
 
+With a sliding window it is one part.
+
 Only integers here: the tests lay the parts over a small matrix and count that each pair is covered once.
 """
 
@@ -21,9 +23,10 @@ from typing import NamedTuple
 class Part(NamedTuple):
     """One kernel call, over ``blocks`` pairs of a block of rows and a block of keys.
 
-    ``kind``: ``"full"`` (each row of a block sees all its keys), ``"causal"`` (row a sees keys c <= a), or
-    ``"reversed"`` (row a sees keys c > a; the kernel gets rows and keys in reverse). ``rows`` and ``keys``: start of
-    the first block, and length of each. ``pitch``: from the start of a block to that of the next.
+    ``kind``: ``"full"`` (each row of a block sees all its keys), ``"causal"`` (row a sees keys c <= a),
+    ``"reversed"`` (row a sees keys c > a; the kernel gets rows and keys in reverse), or ``"sliding"`` (the last
+    ``window`` keys up to the row's own). ``rows`` and ``keys``: start of the first block, and length of each.
+    ``pitch``: from the start of a block to that of the next.
     """
 
     kind: str
@@ -31,17 +34,21 @@ class Part(NamedTuple):
     keys: tuple[int, int]
     blocks: int = 1
     pitch: int = 0
+    window: int = 0
 
 
-def causal_band(q_len: int, k_len: int, low: int = 0, high: int | None = None, grain: int = 0) -> list[Part]:
+def causal_band(
+    q_len: int, k_len: int, low: int = 0, high: int | None = None, *, grain: int = 0, slides: bool = False
+) -> list[Part]:
     """The parts of the pairs with ``low <= i - j < high`` (no upper end: None); queries are the last tokens.
 
-    Of the band from 0 on, the causal parts come first and hold each row once. ``grain``: see :func:`_halved`.
+    Of the band from 0 on, the causal parts (or the sliding one) come first and hold each row once. ``grain``: see
+    :func:`_halved`. ``slides``: the kernel has a sliding window.
 
     >>> causal_band(6, 6)
-    [Part(kind='causal', rows=(0, 6), keys=(0, 6), blocks=1, pitch=0)]
+    [Part(kind='causal', rows=(0, 6), keys=(0, 6), blocks=1, pitch=0, window=0)]
     >>> causal_band(6, 6, low=0, high=2)[-1]
-    Part(kind='reversed', rows=(2, 2), keys=(0, 2), blocks=2, pitch=2)
+    Part(kind='reversed', rows=(2, 2), keys=(0, 2), blocks=2, pitch=2, window=0)
     """
     # Shift the band to the diagonal: rows before `low` see nothing of it, and nobody sees the last `low` keys.
     first = max(0, low - (k_len - q_len))
@@ -52,7 +59,13 @@ def causal_band(q_len: int, k_len: int, low: int = 0, high: int | None = None, g
     width = keys if high is None else min(high - low, keys)
     if width <= 0:
         return []
-    found = _triangle(rows, before) if width == keys else _band(rows, before, width)
+    if width == keys:
+        found = _triangle(rows, before)
+    elif slides:
+        start = max(0, before - width + 1)  # nobody sees the keys before it
+        found = [Part("sliding", (0, rows), (start, keys - start), window=width)]
+    else:
+        found = _band(rows, before, width)
     found = [part._replace(rows=(part.rows[0] + first, part.rows[1])) for part in found]
     return sorted((half for part in found for half in _halved(part, grain)), key=lambda part: part.kind != "causal")
 
@@ -104,8 +117,8 @@ def _halved(part: Part, grain: int) -> list[Part]:
 
     For kernels that work less well on a triangle than on a square. 0 leaves it whole.
     """
-    kind, (row, size), (key, _), blocks, _ = part
-    if kind == "full" or not grain or size < 2 * grain or size % 2:
+    kind, (row, size), (key, _), blocks, *_ = part
+    if kind in ("full", "sliding") or not grain or size < 2 * grain or size % 2:
         return [part]
     half = size // 2
     corner = (row + half, half), (key, half)

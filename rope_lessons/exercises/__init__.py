@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-CHAPTERS = ("sinusoidal", "rotary", "radix", "mixed_radix", "circles", "entropy", "local")
+CHAPTERS = ("sinusoidal", "rotary", "radix", "mixed_radix", "circles", "entropy", "local", "rerope")
 
 
 @dataclass(frozen=True)

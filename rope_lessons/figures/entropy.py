@@ -22,18 +22,18 @@ def entropy_sphere(dim: int = 128) -> tuple[MatplotlibFigure, str]:
     scale = torch.linspace(0.001, 2, 400, dtype=torch.float64)
     cosine = ((1 + 4 * scale**2).sqrt() - 1) / (2 * scale)
     axis.plot(scale, -(1 - cosine**2).log() / 2, color=BLUE, label="exact, many channels")
-    axis.plot(scale, 0.24 * scale, "--", color=ORANGE, label="0.24 λ")
+    axis.plot(scale, 0.24 * scale, "--", color=ORANGE, label="0.24 μ")
     axis.plot([1], [math.log((1 + math.sqrt(5)) / 2) / 2], "o", color=BLUE)
     used = 1 / math.sqrt(dim)
     axis.axvline(used, color=RED, linewidth=1.5, linestyle=":")
-    axis.text(used + 0.03, 0.42, f"λ in use,\n1/√{dim} = {used:.3f}", color=RED)
-    axis.set_xlabel("λ, the factor on q·k")
+    axis.text(used + 0.03, 0.42, f"μ in use,\n1/√{dim} = {used:.3f}", color=RED)
+    axis.set_xlabel("μ, the factor on q·k")
     axis.set_ylabel("(log n − entropy) / d")
     axis.set_xlim(0, 2)
     axis.set_ylim(0, 0.5)
     figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    alt = f"""What the scores of random keys take off the entropy, divided by d, against the factor λ. The exact curve
-        starts flat, like λ squared over 2, and meets the straight line 0.24 λ at λ = 1. The λ that attention uses,
+    alt = f"""What the scores of random keys take off the entropy, divided by d, against the factor μ. The exact curve
+        starts flat, like μ squared over 2, and crosses the straight line 0.24 μ near μ = 1. The μ that attention uses,
         {used:.3f} for d = {dim}, lies far left, where the line is more than five times too high."""
     return figure, alt
 
@@ -44,11 +44,10 @@ def entropy_spread(
 ) -> tuple[MatplotlibFigure, str]:
     """Entropy against the number of keys for Gaussian scores, without and with the log n scale."""
     figure, axes = new_figure(2, 1, height=6.6, sharex=True, sharey=True)
-    generator = torch.Generator().manual_seed(seed)
     counts = [2**k for k in range(4, 15)]
     said = []
     for spread, color, marker in zip(spreads, (BLUE, ORANGE, GREEN), "os^", strict=False):
-        rows = torch.tensor([_mean_entropies(spread, n, train_length, generator) for n in counts])
+        rows = torch.tensor([_mean_entropies(spread, n, train_length, seed) for n in counts])
         for axis, column in zip(axes, rows.T, strict=True):
             axis.plot(counts, column, color=color, marker=marker, markersize=5, label=f"spread σ = {spread:g}")
         plain, scaled = rows[-1]
@@ -64,14 +63,15 @@ def entropy_spread(
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     alt = f"""Two panels, entropy of attention against the number of keys from 16 to {counts[-1]}, for Gaussian scores.
         Upper panel, plain scores: all curves rise with log n. Lower panel, scores times log n over log {train_length}:
-        the curve for σ = 3 is flat, for σ = 2 it bends to nearly flat, for σ = 1 it rises. At {counts[-1]} keys the
+        the curves for σ = 3 and, further up, σ = 2 become nearly flat; for σ = 1 it rises. At {counts[-1]} keys the
         entropies without and with the scale are {"; ".join(said)}."""
     return figure, alt
 
 
-def _mean_entropies(spread: float, n: int, train_length: int, generator: torch.Generator) -> list[float]:
+def _mean_entropies(spread: float, n: int, train_length: int, seed: int) -> list[float]:
     """Mean entropy of n Gaussian scores, plain and with log n, over enough draws for a steady mean."""
-    scores = spread * torch.randn(max(16, 2**19 // n), n, generator=generator, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(seed + n)  # the chapter's table has the same draws
+    scores = spread * torch.randn(max(256, 2**18 // n), n, generator=generator)
     scale = math.log(n) / math.log(train_length)
     return [float(attention_entropy((s * scores).softmax(-1)).mean()) for s in (1.0, scale)]
 
@@ -234,7 +234,7 @@ def entropy_needle(needle: float = 8.0, spread: float = 0.0) -> Explorable:
         there is. The two agree at 512, the training length. Move the score of the needle down through 6.2, the
         logarithm of 512: above it, log n holds the needle; below it, the weight goes to 0 with log n too, only more
         slowly. Then set the needle to 0 and the spread to 1: diffuse attention, and the orange entropy grows too.
-        (Formulas for large n.)"""
+        The curves are formulas for many keys, not a simulation."""
     knobs = (
         Knob("needle", "score of the needle", 0, 12, needle, 0.2),
         Knob("spread", "spread of the others", 0, 2, spread, 0.1),

@@ -144,7 +144,7 @@ def mixed_radix_stability(dim: int = 64, train_length: int = 64, factor: float =
 # --- the explorable: one knob b ------------------------------------------------------------------------------------
 
 PAIRS, FIRST, TRAINED = 32, 9, 64  # of the small model: pair 9 is the first that does not go round in 64 bytes
-LEFT, RIGHT = 66, 626
+LEFT, RIGHT = 66, 629.2  # 17.6 for a pair: no coordinate lies half-way between two roundings
 TOP, HIGH = 64, 190  # the panel of the speeds
 FLOOR, BARS = 436, 120  # the panel of the shares
 
@@ -184,7 +184,7 @@ KNOB_SCRIPT = r"""
     const b = value.exponent, k = value.factor;
     const taken = (t, e) => Math.pow((t + 1) / 32, e);
     const own = (t) => taken(t, b) - (t ? taken(t - 1, b) : 0);
-    const x = (t) => 66 + 560 * (t + 0.5) / 32, y = (s) => 64 + 190 * s;
+    const x = (t) => 66 + 17.6 * (t + 0.5), y = (s) => 64 + 190 * s;
     const points = [...Array(32).keys()].map((t) => `${x(t).toFixed(1)},${y(taken(t, b)).toFixed(1)}`);
     svg.querySelector(".speed").setAttribute("points", points.join(" "));
     svg.querySelectorAll(".share").forEach((bar, t) => {
@@ -216,7 +216,7 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f"b = {exponent:g}, factor {factor}</text>"
         f'<rect x="{opened:.1f}" y="{TOP}" width="{RIGHT - opened:.1f}" height="{HIGH}" '
         f'fill="{ORANGE}" opacity="0.15"/>'
-        f'<text x="{RIGHT - 4}" y="{TOP - 8}" text-anchor="end">open hands</text>'
+        f'<text x="{RIGHT - 4:.1f}" y="{TOP - 8}" text-anchor="end">open hands</text>'
         f'<text x="{LEFT}" y="{TOP - 8}">speed</text>'
         f'<line x1="{LEFT}" y1="{TOP}" x2="{RIGHT}" y2="{TOP}" stroke="#999"/>'
         f'<line x1="{LEFT}" y1="{TOP + HIGH}" x2="{RIGHT}" y2="{TOP + HIGH}" stroke="#999"/>'

@@ -1,6 +1,6 @@
 """A question that only a far token answers: what the local methods of chapter 07 lose, and what a sink is for.
 
-The small model of :mod:`~rope_lessons.lab.byte_lm` can guess most of its text from the last few bytes, so its loss
+The small model of ``rope_lessons.lab.byte_lm`` can guess most of its text from the last few bytes, so its loss
 does not show how far it sees. Here every window of text hides one of 26 *secret* bytes. Later a *question* byte
 stands in the text, and what must come next is the letter that belongs to the secret. Nothing near the question tells
 which letter that is. Every window opens with a *start* byte, as the texts of large models open with a start token.
@@ -24,9 +24,10 @@ SECRET, ANSWER, LETTERS = 128, ord("A"), 26  # secret byte 128 + n, answer "A" +
 
 
 class RecallText:
-    """The training text as :func:`~rope_lessons.lab.byte_lm.train` reads it: a secret and two questions in every window,
+    """The training text as :func:`~rope_lessons.lab.byte_lm.train` reads it: a secret and two questions in each window,
     and the start byte in front of all unless told otherwise. The secret stands anywhere, the first question anywhere
-    after it, and the second at the end, so that near and far answers are equally often wanted."""
+    after it, and the second after the first, in the last third of the window. Of 64 bytes, more than a quarter of the
+    questions are 32 or more from their secret."""
 
     def __init__(self, text: Tensor, seed: int, start: bool = True):
         self.text, self.start, self.generator = text, start, torch.Generator().manual_seed(seed)
@@ -40,7 +41,9 @@ class RecallText:
         letter = torch.randint(LETTERS, rows.shape, generator=self.generator)
         secret = self.draw(1, torch.full_like(letter, end - 5))
         windows[rows, secret] = (SECRET + letter).to(windows.dtype)
-        for question in (self.draw(secret + 1, torch.full_like(letter, end - 4)), end - 2):
+        first = self.draw(secret + 1, torch.full_like(letter, end - 4))
+        second = self.draw((first + 2).clamp(min=2 * end // 3), torch.full_like(letter, end - 2))
+        for question in (first, second):
             windows[rows, question] = QUESTION
             windows[rows, question + 1] = (ANSWER + letter).to(windows.dtype)
         return with_start(windows) if self.start else windows
@@ -68,7 +71,7 @@ def started(model: byte_lm.ByteLM) -> Callable[..., Tensor]:
 
 
 @torch.no_grad()
-def recall(
+def answered(
     model: byte_lm.ByteLM,
     windows: Tensor,
     distance: int,

@@ -304,6 +304,66 @@ def test_both_ends_of_the_sweep_are_known_methods(accuracies):
         assert torch.allclose(accuracies("mixed-1", scale), accuracies("ntk-fixed", scale), atol=0.05)
 
 
+SCALES = ("plain", "dagger", "logn")
+
+
+def test_order_of_the_methods(accuracies):
+    """In all three blocks the means are in the source's order, and log n† adds about four points to the NTK rows."""
+    methods = ("pi", "rope", "ntk-old", "ntk-fixed", "mixed-0.625")
+    for scale in SCALES:
+        means = [float(accuracies(method, scale).mean()) for method in methods]
+        assert means == sorted(means)
+    for method in methods[2:]:
+        gain = accuracies(method, "dagger") - accuracies(method)
+        assert 3 < float(gain.mean()) < 5.5
+        assert abs(float(accuracies(method, "logn").mean() - accuracies(method, "dagger").mean())) < 1
+
+
+def test_repeats_give_nothing(accuracies):
+    for scale in SCALES:
+        for method in ("ntk-old", "ntk-fixed", "mixed-0.625"):
+            gain = accuracies(method, scale, "repeated") - accuracies(method, scale)
+            assert abs(float(gain.mean())) < 1.5
+
+
+def test_0625_is_not_special(accuracies, stored):
+    exponents = stored["exponents"]
+    for scale in SCALES:
+        curve = torch.stack([accuracies(f"mixed-{b:g}", scale) for b in exponents])  # (exponents, seeds)
+        mean, spread = curve.mean(1), curve.amax(1) - curve.amin(1)
+        flat = [i for i, b in enumerate(exponents) if 0.5 <= b <= 1]
+        assert float(mean[flat].max() - mean[flat].min()) < float(spread[flat].min())
+        at = {b: float(mean[i]) for i, b in enumerate(exponents)}
+        assert at[0.75] > at[0.625]
+        assert at[0] < at[0.625] - 8
+        assert at[2] < at[1.5] < at[1.25] < at[1]
+    best = [exponents[i] for i in torch.stack([accuracies(f"mixed-{b:g}") for b in exponents]).argmax(0).tolist()]
+    assert sorted(best) == [0.625, 0.75, 0.75, 0.75, 0.75]
+    assert float((accuracies("mixed-0.75") - accuracies("mixed-0.625")).abs().max()) < 0.65
+
+
+def test_the_best_exponent_moves_with_the_factor(accuracies, stored):
+    best, heights = {}, {}
+    for factor in stored["factors"]:
+        means = {b: float(accuracies(f"mixed-{b:g}", factor=factor).mean()) for b in stored["exponents"]}
+        best[factor] = max(means, key=means.get)
+        heights[factor] = max(means.values())
+    assert best == {8: 0.75, 16: 0.75, 32: 0.875, 64: 1, 128: 1.25}
+    assert sorted(heights, key=heights.get)[-2:] == [64, 128]
+
+
+def test_the_rival_wins(accuracies, stored):
+    for scale in SCALES:
+        gain = accuracies("same-reach", scale, factor=stored["same_reach"]) - accuracies("mixed-0.625", scale)
+        assert bool((gain > 0).all())
+        assert 2 < float(gain.mean()) < 5
+    short = [
+        accuracies(method, length=64, factor=factor)
+        for method, factor in (("rope", 8), ("ntk-fixed", 8), ("same-reach", 24.94), ("mixed-0.625", 8), ("pi", 8))
+    ]
+    assert all(bool((better > worse).all()) for better, worse in itertools.pairwise(short))
+
+
 # --- figures -------------------------------------------------------------------------------------------------------
 
 

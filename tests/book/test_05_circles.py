@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -308,8 +309,10 @@ def test_temperature_does_most_of_the_work():
     """The first two tables of the section."""
     others = ("rope", "pi", "ntk-aware", "ntk-mixed", "by-parts", "llama3", "yarn-ramp")
     assert all(bool((at("yarn", 512) > at(other, 512)).all()) for other in others)
-    level = [float(at(name, 512).mean()) for name in ("ntk-aware", "llama3", "yarn-ramp")]
-    assert max(level) - min(level) < 4
+    by_circles = float((at("yarn-ramp", 512) - at("ntk-aware", 512)).mean())
+    by_temperature = float((at("yarn", 512) - at("yarn-ramp", 512)).mean())
+    assert by_circles == pytest.approx(5, abs=1)
+    assert by_temperature == pytest.approx(8.5, abs=0.6)
     gain = {
         name: float((at(f"{name}-temperature" if name != "yarn" else name, 512) - at(plain, 512)).mean())
         for name, plain in (("rope", "rope"), ("pi", "pi"), ("ntk-aware", "ntk-aware"), ("llama3", "llama3"),
@@ -344,7 +347,8 @@ def test_the_rule_for_the_temperature_is_not_sharp():
     assert max(long.values()) - min(long[a] for a in (1.2, 1.3, 1.4)) < 1.5
     assert long[1.2] - long[1.0] > 5
     short = list(curve("rope", 64).values())
-    assert short == sorted(short, reverse=True)
+    assert short[-1] < short[0] - 1
+    assert all(later < earlier + 0.2 for earlier, later in itertools.pairwise(short))
     assert math.sqrt(1 + math.log(8) / math.log(64)) == pytest.approx(1.22, abs=6e-3)
 
 
@@ -354,7 +358,9 @@ def test_the_tax():
     for name in ("pi", "ntk-aware", "ntk-fixed", "ntk-mixed", "by-parts", "llama3", "yarn-ramp", "yarn"):
         assert bool((at(name, 64) < plain).all()), name
     assert tax["ntk-aware"] == pytest.approx(1, abs=0.6)
-    assert tax["yarn"] == pytest.approx(6, abs=1.5)
+    assert tax["yarn"] == pytest.approx(5, abs=0.7)
+    assert bool((at("yarn", 64) > at("yarn-ramp", 64)).all())
+    assert bool((at("rope-temperature", 64) < plain).all())
     assert tax["pi"] / float(plain.mean()) == pytest.approx(0.5, abs=0.1)
 
 
@@ -365,7 +371,7 @@ def test_per_request():
         for length in (128, 256):
             assert bool((at(f"{name}-request", length) > at(name, length)).all()), (name, length)
         assert torch.equal(at(f"{name}-request", 512), at(name, 512))
-    assert float((at("ntk-aware-request", 256) - at("ntk-aware", 256)).mean()) < 0
+    assert bool((at("ntk-aware-request", 256) < at("ntk-aware", 256)).all())
     dynamic = at("yarn-dynamic", 512)
     assert all(bool((dynamic > at(row["method"], 512)).all())
                for row in STORED["rows"] if row["length"] == 512 and row["method"] != "yarn-dynamic")  # fmt: skip
@@ -392,23 +398,28 @@ def test_one_turn_is_not_a_law():
     for length, nu in ((64, 1.0), (512, 1.0), (512, 1.2079)):
         found = grid(length, nu)
         for fast in (2.0, 4.0, 8.0, 32.0):
-            column = [found[slow, fast] for slow in (0.25, 0.5, 1.0, 2.0) if fast > slow]
+            column = [found[slow, fast] for slow in (0.5, 1.0, 2.0) if fast > slow]
             assert column == sorted(column, reverse=True), (length, nu, fast)
+            assert found[0.25, fast] > found[1.0, fast]
         for slow in (0.25, 0.5, 1.0, 2.0):
-            assert found[slow, 32.0] == min(found[slow, fast] for fast in (2.0, 4.0, 8.0, 32.0) if fast > slow)
-        assert max(found, key=found.get) == (0.25, 2.0)
+            others = [found[slow, fast] for fast in (2.0, 4.0, 8.0) if fast > slow]
+            assert found[slow, 32.0] < min(others) - 2
+        best = max(found, key=found.__getitem__)
+        assert best in ((0.25, 2.0), (0.5, 2.0))
 
 
 def test_seen_or_declared():
-    """The larger factor is better for NTK, the smaller one for the others, but where the text says otherwise."""
+    """The larger factor is better for NTK; the smaller one for PI, and beyond 128 for Llama 3's rule and for YaRN."""
     for length in (128, 256, 512):
         better = {
             name: float((accuracies("declared", method=f"{name}-seen", length=length)
                          - accuracies("declared", method=f"{name}-declared", length=length)).mean())
             for name in ("pi", "ntk-aware", "llama3", "yarn")
         }  # fmt: skip
-        assert better["ntk-aware"] > 0, length
-        assert max(better["pi"], better["llama3"], better["yarn"]) < 0, (length, better)
+        assert better["ntk-aware"] > 0.5, length
+        assert better["pi"] < -1, length
+        for name in ("llama3", "yarn"):
+            assert better[name] == pytest.approx(0, abs=0.5) if length == 128 else better[name] < -0.5, (length, name)
     ntk = [float(accuracies("stretches", method="ntk-aware", factor=4.0 * x).mean()) for x in (0.5, 1, 2, 4)]
     assert ntk == sorted(ntk)
 

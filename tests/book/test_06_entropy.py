@@ -125,6 +125,9 @@ def test_prediction_of_the_box():
     weights = [float(needle(4096, score, s)[0]) for s in (1.0, 4 / 3)]
     assert [round(w, 2) for w in weights] == [0.41, 0.91]
     assert math.log(4096, 512) == pytest.approx(4 / 3)
+    needed = math.log(4095 * 0.85 / 0.15)
+    assert (round(math.log(4095 * 5.7), 2), round(needed / score, 2)) == (10.06, 1.26)
+    assert float(needle(4096, score, needed / score)[0]) == pytest.approx(0.85)
 
 
 # --- random keys ---------------------------------------------------------------------------------------------------
@@ -187,7 +190,15 @@ def test_eq_entropy_linear():
     golden = (1 + math.sqrt(5)) / 2
     assert math.log(golden) / 2 == pytest.approx(0.2406, abs=5e-5)
     for mu in (0.8, 1.0, 1.5, 2.0):
-        assert deficit(mu * 128, 128) / 128 == pytest.approx(0.24 * mu, rel=0.06)
+        assert deficit(mu * 128, 128) / 128 == pytest.approx(0.24 * mu, rel=0.05)
+    assert deficit(0.95 * 128, 128) < 0.24 * 0.95 * 128  # it crosses near 1
+    assert deficit(1.05 * 128, 128) > 0.24 * 1.05 * 128
+    assert deficit(3 * 128, 128) < 0.9 * 0.24 * 3 * 128  # and again before 3
+    # With μ = log_N n/√d the line is constant in n if 0.24 √d = log N, and only then.
+    n, train_length, root = sympy.symbols("n N r", positive=True)
+    line = sympy.log(n) - sympy.Rational(24, 100) * root * sympy.log(n) / sympy.log(train_length)
+    assert sympy.solve(sympy.diff(line, n), root) == [sympy.log(train_length) * sympy.Rational(100, 24)]
+    assert (round(0.24 * math.sqrt(128), 1), round(math.log(512), 1)) == (2.7, 6.2)
     assert deficit(0.5 * 128, 128) / 128 < 0.8 * 0.24 * 0.5
     used = 1 / math.sqrt(128)
     assert deficit(used * 128, 128) == pytest.approx(0.49, abs=5e-3)
@@ -226,7 +237,7 @@ def test_eq_entropy_gaussian():
         assert simulated(spread, n, 1.0) == pytest.approx(math.log(n) - spread**2 / 2, abs=0.06)
     assert 3 < math.sqrt(2 * math.log(512)) == pytest.approx(3.53, abs=5e-3)
     assert math.log(512) - 4.5 == pytest.approx(1.7, abs=0.05)
-    assert simulated(3, 512, 1.0) == pytest.approx(2.9, abs=0.1)
+    assert simulated(3, 512, 1.0) == pytest.approx(3.0, abs=0.1)
     assert math.log(64) - 4.5 < 0 < simulated(3, 64, 1.0)
 
 
@@ -249,6 +260,8 @@ def test_peaked_heads_keep_their_entropy():
     assert max(abs(value - 2.9) for value in rows[3]) < 0.4
     assert (round(rows[1][0], 1), round(rows[1][-1], 1)) == (3.9, 8.5)
     assert rows[2][0] + 1.5 < rows[2][-1] < simulated(2, 16_384, 1.0) - 2
+    for n, plain, scaled in zip((512, 16_384), (3.0, 5.5), (3.0, 2.9), strict=True):  # the figure
+        assert figures._mean_entropies(3, n, 512, 0) == pytest.approx([plain, scaled], abs=0.1)
 
 
 def test_eq_entropy_sqrt_law():
@@ -363,6 +376,15 @@ def test_eq_entropy_gradient():
         assert jacobian.abs().sum().item() / 2 == pytest.approx(scale * (1 - weights.square().sum().item()))
 
 
+def test_best_scale_approaches_the_root():
+    """Exercise 6: the best scale for normal scores, as a share of √log n."""
+    shares = []
+    for n in (512, 4096, 1e12):
+        s = float(sympy.nsolve(sympy.Symbol("s") ** 2 + sympy.log(1 + 2 * sympy.Symbol("s") ** 2) - math.log(n), 2.5))
+        shares.append(round(s / math.sqrt(math.log(n)), 2))
+    assert shares == [0.80, 0.83, 0.93]
+
+
 def cosine_gradient(rho: float, n: int, dim: int) -> float:
     """ρ (1 - Σ a²) for many random directions: Σ a² = M(2ρ) / (n M(ρ)²)."""
     return float(rho * (1 - mean_and_slope(2 * rho, dim)[0] / (n * mean_and_slope(rho, dim)[0] ** 2)))
@@ -381,6 +403,7 @@ def test_best_scales():
         found[n] = max(values, key=values.get)
     assert [round(found[n], 1) for n in found] == pytest.approx([22.3, 24.2, 27.9, 33.7], abs=0.11)
     assert abs(found[256] - 4 * math.log(256)) < abs(found[256] - 3.5 * math.log(256))
+    assert [round(found[n] / math.log(n), 1) for n in (256, 512, 20_000)] == [4.0, 3.9, 3.4]
     assert abs(found[20_000] - 3.5 * math.log(20_000)) < abs(found[20_000] - 4 * math.log(20_000))
 
 
@@ -443,6 +466,105 @@ def test_stored_rows_come_back(scale):
             for n, value in zip(stored["counts"], stored["entropy"], strict=True):
                 found = entropies[layer][head, n - n // 8 : n].mean().item()
                 assert found == pytest.approx(value, abs=0.25 + 2 / n)
+
+
+def entropies(which: tuple[str, str], method: str, n: int, column: str = "entropy") -> list[float]:
+    rows = pick("entropy", trained=which[0], scale=which[1], method=method)
+    assert len(rows) == 20  # two layers, two heads, five seeds
+    return [row[column][row["counts"].index(n)] for row in rows]
+
+
+def test_heads_are_peaked_and_log_n_holds_them():
+    rope = [mean(entropies(PLAIN, "rope", 64, column)) for column in ("entropy", "largest_weight", "spread")]
+    assert rope == pytest.approx([1.19, 0.67, 2.77], abs=0.005)
+    assert round(math.exp(rope[0]), 1) == 3.3
+    assert rope[2] > math.sqrt(math.log(64)) == pytest.approx(2.04, abs=0.01)
+    found = {
+        which: [round(mean(entropies(which, "ntk-aware-64", n)), 2) for n in (64, 256, 512)]
+        for which in (PLAIN, AFTER, TRAINED)
+    }
+    assert (found[PLAIN][0], found[PLAIN][2]) == (1.67, 3.38)
+    assert found[AFTER] == [1.67, 1.53, 2.0]
+    assert (found[TRAINED][0], found[TRAINED][2]) == (1.36, 1.68)
+    at_16 = [mean(entropies(which, "ntk-aware-64", 16)) for which in (PLAIN, TRAINED)]
+    assert found[PLAIN][0] - at_16[0] > 0.5 > 0.1 > abs(found[TRAINED][0] - at_16[1])
+    assert mean(entropies(TRAINED, "rope", 64)) < mean(entropies(TRAINED, "rope", 16))  # held within training, too
+    assert mean(entropies(PLAIN, "rope", 64)) > mean(entropies(PLAIN, "rope", 16)) + 0.2
+
+
+def test_accuracy_with_and_without_log_n():
+    expected = {"rope": (58.6, 30.9, 33.9, 34.4), "ntk-fixed-8": (56.9, 37.8, 41.7, 42.3)}
+    expected["ntk-aware-64"] = (54.3, 44.3, 50.1, 50.2)
+    ahead = {}
+    for method, (short, *long) in expected.items():
+        assert case(PLAIN, method, 64) == case(AFTER, method, 64)  # log n† changes nothing there
+        assert mean(case(PLAIN, method, 64)) == pytest.approx(short, abs=0.05)
+        rows = [case(which, method, 512) for which in (PLAIN, AFTER, TRAINED)]
+        assert [mean(row) for row in rows] == pytest.approx(long, abs=0.05)
+        assert all(a > b for a, b in zip(rows[1], rows[0], strict=True))
+        ahead[method] = sum(a > b for a, b in zip(rows[2], rows[1], strict=True))
+    assert ahead == {"rope": 3, "ntk-fixed-8": 3, "ntk-aware-64": 2}
+    assert mean(case(AFTER, "ntk-aware-64", 256)) == pytest.approx(54.2, abs=0.05)
+    assert mean(case(PLAIN, "ntk-aware-64", 256)) == pytest.approx(51.7, abs=0.05)
+    assert mean(case(TRAINED, "rope", 64)) == pytest.approx(58.4, abs=0.05)
+
+
+def test_what_belongs_to_the_length():
+    """The best constant, and what it gains, at three places; and the plateau of strengths."""
+
+    def row(method, length):
+        rows = pick("constants", method=method, length=length)
+        constants = sorted({r["constant"] for r in rows})
+        return {c: mean([100 * r["accuracy"] for r in rows if r["constant"] == c]) for c in constants}
+
+    rope, near, far = row("rope", 64), row("ntk-aware-64", 64), row("ntk-aware-64", 512)
+    assert max(rope.values()) - rope[1.0] < 0.1
+    assert 0.4 < rope[1.0] - rope[1.5] < 0.8
+    assert near[1.35] == max(near.values()) == pytest.approx(near[1.0] + 0.9, abs=0.15)
+    assert far[1.5] == max(far.values()) == pytest.approx(far[1.0] + 6.8, abs=0.2)
+    assert near[1.5] > near[1.0] + 0.4
+    first_three = mean(case(AFTER, "ntk-aware-64", 512)[:3])
+    assert abs(far[1.5] - first_three) < 0.7
+    strengths = {
+        s: mean([100 * r["accuracy"] for r in pick("strengths", strength=s)]) for s in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+    }
+    assert strengths[1.0] == pytest.approx(50.1, abs=0.05)
+    assert max(strengths[s] for s in (1.0, 1.5, 2.0, 3.0)) - strengths[1.0] < 1
+    assert strengths[0.5] < strengths[1.0] - 1.5 < strengths[0.0] + 5
+
+
+def test_normalised_keys():
+    found = {
+        kind: [mean(accuracy(kind, m, scale, n)) for m, n in (("rope", 64), ("rope", 512), ("ntk-aware-64", 512))]
+        for kind, scale in (("key-norm", "none"), ("cosine", "none"), ("cosine-log-n", "log-n"))
+    }
+    assert found["key-norm"] == pytest.approx([59.2, 45.7, 48.0], abs=0.06)
+    assert found["cosine"] == pytest.approx([59.1, 52.1, 51.8], abs=0.06)
+    assert found["cosine-log-n"] == pytest.approx([59.2, 53.2, 54.1], abs=0.06)
+    for kind, scale in (("key-norm", "none"), ("cosine", "none"), ("cosine-log-n", "log-n")):
+        assert min(accuracy(kind, "rope", scale, 512)) > max(case(PLAIN, "rope", 512)) + 5
+    worst = min(min(accuracy("cosine", "rope", "none", 512)), min(accuracy("cosine-log-n", "rope", "log-n", 512)))
+    assert (round(worst, 1), round(max(case(PLAIN, "ntk-aware-64", 512)), 1)) == (49.9, 46.4)
+    assert min(accuracy("key-norm", "rope", "none", 512)) < 46.4
+    assert min(accuracy("cosine-log-n", "rope", "log-n", 512)) < max(accuracy("cosine", "rope", "none", 512))
+
+
+def test_the_floor_does_not_matter_here():
+    """Trained with log n down to n = 1, three seeds."""
+    for method, length in (("rope", 64), ("ntk-aware-64", 512)):
+        without = mean(accuracy("log-n-no-floor", method, "log-n", length))
+        assert without == pytest.approx(mean(case(TRAINED, method, length)[:3]), abs=1.7)
+    assert mean(accuracy("log-n-no-floor", "rope", "log-n", 64)) == pytest.approx(58.5, abs=0.05)
+
+
+def test_borders_of_the_last_section():
+    def border(spread, train_length):
+        return math.exp(2 * math.log(train_length) ** 2 / spread**2)
+
+    assert border(3, 512) == pytest.approx(6e3, rel=0.1)
+    assert border(3, 4096) == pytest.approx(5e6, rel=0.1)
+    s = math.log(border(3, 512)) / math.log(512)
+    assert s * 3 == pytest.approx(math.sqrt(2 * math.log(border(3, 512))))
 
 
 # --- the explorable ------------------------------------------------------------------------------------------------

@@ -106,13 +106,18 @@ def _score(length: int, scheme: rl.Scheme | None, frequencies: tuple[float, ...]
     return hits.mean().item(), losses.mean().item()
 
 
-def stored_rows(name: str) -> list[dict[str, Any]]:
-    """The rows of a stored result, such as ``radix_byte_lm`` (five seeds)."""
-    rows: list[dict[str, Any]] = json.loads((byte_lm.CHECKPOINTS / f"{name}.json").read_text("utf8"))["rows"]
+def stored_rows(name: str, table: str = "rows") -> list[dict[str, Any]]:
+    """One table of a stored result, such as ``radix_byte_lm`` (five seeds)."""
+    rows: list[dict[str, Any]] = json.loads((byte_lm.CHECKPOINTS / f"{name}.json").read_text("utf8"))[table]
     return rows
 
 
-def mean_over_seeds(rows: list[dict[str, Any]], value: str, **fixed: Any) -> float:
-    found = [row[value] for row in rows if all(row[key] == wanted for key, wanted in fixed.items())]
+def over_seeds(rows: list[dict[str, Any]], value: str, **fixed: Any) -> np.ndarray:
+    """This value of the rows with these entries, one per seed, in the order of the seeds."""
+    found = {row["seed"]: row[value] for row in rows if all(row[key] == wanted for key, wanted in fixed.items())}
     assert len(found) >= 3, f"no rows for {fixed}"
-    return float(np.mean(found))
+    return np.array([found[seed] for seed in sorted(found)])
+
+
+def mean_over_seeds(rows: list[dict[str, Any]], value: str, **fixed: Any) -> float:
+    return float(over_seeds(rows, value, **fixed).mean())

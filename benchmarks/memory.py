@@ -1,0 +1,74 @@
+"""Peak memory of a forward and backward pass, the engine's and that of the published way, each in its own process.
+
+python -m benchmarks.memory                 # the table
+python -m benchmarks.memory SIDE LENGTH     # one row: bytes above those of the inputs
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from functools import partial
+from typing import Any
+
+import torch
+
+from benchmarks.sides import Side, eager_rerope, inputs, ours
+from benchmarks.speed import DTYPES, once
+
+HEADS, DIM, WINDOW = 1, 64, 1024
+LENGTHS = {"cpu": (2048, 4096, 8192, 16_384, 32_768, 65_536), "cuda": (8192, 16_384, 32_768, 65_536, 131_072)}
+SIDES: dict[str, Side] = {"rerope": ours(DIM, WINDOW, 0.0), "eager": partial(eager_rerope, window=WINDOW, slope=0.0)}
+ROOM = 0.5  # of the machine's memory: beyond it the eager side is not tried
+
+
+def rows(device: torch.device) -> list[dict[str, Any]]:
+    """One row a length, with both sides' peaks; that of the eager side is extrapolated where it no longer fits."""
+    found: list[dict[str, Any]] = []
+    expected = 0
+    for length in LENGTHS[device.type]:
+        row: dict[str, Any] = {"length": length, "rerope_megabytes": _in_a_process("rerope", length, device)}
+        if expected <= ROOM * _machine_megabytes(device):
+            row["eager_megabytes"] = expected = _in_a_process("eager", length, device)
+        else:
+            row["eager_would_need_megabytes"] = expected
+        found.append(row)
+        expected *= 4  # the lengths double
+    return found
+
+
+def _in_a_process(side: str, length: int, device: torch.device) -> int:
+    command = [sys.executable, "-m", "benchmarks.memory", side, str(length), device.type]
+    return round(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) / 1e6)
+
+
+def _machine_megabytes(device: torch.device) -> float:
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory / 1e6
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak(side: str, length: int, device: torch.device) -> int:
+    """Bytes at the peak of one forward and backward pass, above those before it."""
+    once(SIDES[side], inputs(256, HEADS, DIM, device, DTYPES[device.type]), backward=True)  # libraries are loaded
+    qkv = inputs(length, HEADS, DIM, device, DTYPES[device.type])
+    before = _most(device)
+    once(SIDES[side], qkv, backward=True)
+    return _most(device) - before
+
+
+def _most(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        torch.set_num_threads(1)
+        print(peak(sys.argv[1], int(sys.argv[2]), torch.device(sys.argv[3] if len(sys.argv) > 3 else "cpu")))
+    else:
+        for row in rows(torch.device("cuda" if torch.cuda.is_available() else "cpu")):
+            print(row)

@@ -1,0 +1,198 @@
+"""Exercises of chapter 08."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rope_lessons.exercises import Exercise
+
+
+def _bent(distance: float, window: float, slope: float) -> float:
+    size = abs(distance)
+    return math.copysign(size if size < window else window + slope * (size - window), distance)
+
+
+def _coverage(train_length: int, window: int, k: float) -> int:
+    return math.floor(window + 1 + k * (train_length - 1 - window))
+
+
+def _far_query(i: int, window: int, slope: float) -> float:
+    return window * (1 - slope) + slope * i
+
+
+Parts = Sequence[tuple[float, float]]
+
+
+def _merge(parts: Parts) -> tuple[float, float]:
+    top = max(lse for _, lse in parts)
+    total = top + math.log(sum(math.exp(lse - top) for _, lse in parts))
+    return sum(math.exp(lse - total) * output for output, lse in parts), total
+
+
+def _merge_by(weight: Callable[[float], float]) -> Callable[[Parts], tuple[float, float]]:
+    """A merge with other weights for the outputs."""
+
+    def merge(parts: Parts) -> tuple[float, float]:
+        weights = [weight(lse) for _, lse in parts]
+        output = sum(w * part for w, (part, _) in zip(weights, parts, strict=True)) / sum(weights)
+        return output, _merge(parts)[1]
+
+    return merge
+
+
+def _grouped(i: int, j: int, window: int, group: int) -> int:
+    return i - j if i - j < window else i // group - j // group + window - window // group
+
+
+def _smooth(x: float, window: float, slope: float, sigma: float) -> float:
+    if abs(x - window) >= sigma:
+        return _bent(x, window, slope)
+    return x - (1 - slope) * (x - window + sigma) ** 2 / (4 * sigma)
+
+
+def _score_gradient(score: float, grad_v: float, grad_output: float, lse: float) -> float:
+    return math.exp(score - lse) * (grad_v - grad_output)
+
+
+EXERCISES = {
+    "bent": Exercise(
+        reference=_bent,
+        cases=[(3, 4, 0.5), (4, 4, 0.5), (10, 4, 0.0), (10, 4, 0.25), (-9, 4, 0.5), (7, 0, 0.125), (-2, 4, 0.5)],
+        normalise=float,
+        mistakes={
+            "jumps at the window: far distances start at w and grow from there, so take w off before you multiply": (
+                lambda x, w, s: x if abs(x) < w else math.copysign(w + s * abs(x), x)
+            ),
+            "this scales the whole distance: the part below the window keeps its length": (
+                lambda x, w, s: x if abs(x) < w else s * x
+            ),
+            "right for keys before the query; a key after it has a negative distance, which bends the same way": (
+                lambda x, w, s: float(x) if x < w else w + s * (x - w)
+            ),
+            "the sign is lost: f is odd, so a negative distance stays negative": (lambda x, w, s: abs(_bent(x, w, s))),
+            "you divided by the slope: the slope is 1/k already": (
+                lambda x, w, s: x if abs(x) < w else math.copysign(w + (abs(x) - w) / (s or 1), x)
+            ),
+        },
+    ),
+    "coverage": Exercise(
+        reference=_coverage,
+        cases=[(3, 1, 3), (512, 128, 16), (512, 128, 8), (512, 256, 16), (64, 63, 8), (64, 16, 1.5)],
+        normalise=int,
+        mistakes={
+            "a text of L tokens has distances up to L - 1: the length is one more than the largest distance": (
+                lambda n, w, k: math.floor(w + k * (n - 1 - w))
+            ),
+            "the largest distance of training is N - 1, not N": lambda n, w, k: math.floor(w + 1 + k * (n - w)),
+            "the window is covered one to one, only what is beyond it k times": (
+                lambda n, w, k: math.floor(1 + k * (n - 1))
+            ),
+            "you gave the window k times its length too, and then once more": (
+                lambda n, w, k: math.floor(w + 1 + k * (n - 1))
+            ),
+        },
+    ),
+    "far_query": Exercise(
+        reference=_far_query,
+        cases=[(4, 1, 0.5), (100, 16, 0.0), (100, 16, 0.125), (50, 16, 1.0), (30, 4, 2.0)],
+        normalise=float,
+        mistakes={
+            "with this the key right at the window's edge is at slope * w, not at w: add w * (1 - slope)": (
+                lambda i, w, s: s * i
+            ),
+            "you added the whole window: at the edge the distance would be w + slope * w": lambda i, w, s: w + s * i,
+            "the slope belongs to the position, and 1 - slope to the window: you exchanged them": (
+                lambda i, w, s: w * s + (1 - s) * i
+            ),
+            "the position itself moves slowly too: multiply i by the slope": lambda i, w, s: w * (1 - s) + i,
+        },
+    ),
+    "merge": Exercise(
+        reference=_merge,
+        cases=[
+            ([(1.0, 0.0), (3.0, 0.0)],),
+            ([(1.0, 2.0), (5.0, 0.5), (-2.0, -1.0)],),
+            ([(4.0, 1000.0), (0.0, 1001.0)],),
+            ([(2.0, -3.0), (7.0, -math.inf)],),
+        ],
+        normalise=lambda answer: [float(value) for value in answer],
+        mistakes={
+            "you took the plain mean: a part counts by the sum of its exponentials, exp(lse)": _merge_by(lambda x: 1.0),
+            "the output is right, the log-sum-exp is not: add exponentials, not logarithms": (
+                lambda parts: (_merge(parts)[0], sum(lse for _, lse in parts))
+            ),
+            "the output is right; the other number must be a logarithm, of the sum of all exponentials": (
+                lambda parts: (_merge(parts)[0], max(lse for _, lse in parts))
+            ),
+        },
+    ),
+    "grouped": Exercise(
+        reference=_grouped,
+        cases=[
+            (20, 15, 8, 4),
+            (20, 12, 8, 4),
+            (21, 7, 8, 4),
+            (24, 0, 8, 4),
+            (31, 3, 10, 4),
+            (33, 23, 10, 4),
+            (100, 1, 16, 16),
+        ],
+        normalise=int,
+        mistakes={
+            "Self-Extend rounds the two positions, each by itself, not their distance": (
+                lambda i, j, w, g: i - j if i - j < w else (i - j) // g + w - w // g
+            ),
+            "far keys start too near: shift them by w - w // group, so that the two pieces meet": (
+                lambda i, j, w, g: i - j if i - j < w else i // g - j // g
+            ),
+            "far keys start too far: the grouped distance at the window is already about w // group": (
+                lambda i, j, w, g: i - j if i - j < w else i // g - j // g + w
+            ),
+            "a window of w counts the token itself: the distance w is far": (
+                lambda i, j, w, g: i - j if i - j <= w else _grouped(i, j, w, g)
+            ),
+        },
+    ),
+    "smooth": Exercise(
+        reference=_smooth,
+        cases=[
+            (3.0, 8.0, 0.5, 2.0),
+            (6.0, 8.0, 0.5, 2.0),
+            (8.0, 8.0, 0.0, 2.0),
+            (9.0, 8.0, 0.25, 4.0),
+            (10.0, 8.0, 0.5, 2.0),
+            (30.0, 8.0, 0.125, 4.0),
+        ],
+        normalise=float,
+        mistakes={
+            "this is Leaky ReRoPE with its corner": lambda x, w, s, sigma: _bent(x, w, s),
+            "divide by 4 sigma: the slope must fall by 1 - slope over a width of 2 sigma, and the square has slope 2": (
+                lambda x, w, s, sigma: (
+                    _bent(x, w, s) if abs(x - w) >= sigma else x - (1 - s) * (x - w + sigma) ** 2 / (2 * sigma)
+                )
+            ),
+            "measure from the start of the transition, w - sigma, not from w": (
+                lambda x, w, s, sigma: (
+                    _bent(x, w, s) if abs(x - w) >= sigma else x - (1 - s) * (x - w) ** 2 / (4 * sigma)
+                )
+            ),
+        },
+    ),
+    "score_gradient": Exercise(
+        reference=_score_gradient,
+        cases=[(0.5, 2.0, 0.7, 1.5), (-3.0, -1.0, 0.2, 0.4), (4.0, 0.3, 0.3, 5.0), (1.0, 1.5, -0.5, 3.0)],
+        normalise=float,
+        mistakes={
+            "the mean is missing: raising one score takes weight from all other keys": (
+                lambda x, gv, go, lse: math.exp(x - lse) * gv
+            ),
+            "the weight is exp(score - lse): with exp(score) alone it is not divided by the sum of all keys": (
+                lambda x, gv, go, lse: math.exp(x) * (gv - go)
+            ),
+            "the sign is turned round: a key whose value is better than the mean should get a higher score": (
+                lambda x, gv, go, lse: math.exp(x - lse) * (go - gv)
+            ),
+        },
+    ),
+}

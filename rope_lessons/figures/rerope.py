@@ -1,0 +1,345 @@
+"""Figures of chapter 08."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Explorable,
+    Knob,
+    new_figure,
+    styled,
+    svg_path,
+)
+from rope_lessons.rerope import leaky_distance, smooth_leaky_distance
+
+__all__ = [
+    "rerope_corner",
+    "rerope_groups",
+    "rerope_lengths",
+    "rerope_maps",
+    "rerope_matrix",
+    "rerope_recall",
+    "rerope_split",
+    "rerope_windows",
+]
+
+COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
+
+
+@styled
+def rerope_maps(window: int = 16, train_length: int = 64, length: int = 256) -> tuple[MatplotlibFigure, str]:
+    """The bent distance against the true one: direct extrapolation, interpolation, ReRoPE and Leaky ReRoPE."""
+    figure, axis = new_figure(height=4.6)
+    distance = torch.arange(length)
+    maps = {
+        "direct extrapolation": (0, 1.0, GREY, "-"),
+        f"interpolation, 1/{length // train_length}": (0, train_length / length, ORANGE, "--"),
+        f"ReRoPE, w = {window}": (window, 0.0, BLUE, "-"),
+        f"Leaky, w = {window}, k = 8": (window, 1 / 8, GREEN, "-."),
+    }
+    for name, (w, slope, color, style) in maps.items():
+        axis.plot(distance, leaky_distance(distance, w, slope), color=color, linestyle=style, label=name)
+    axis.axhspan(train_length - 0.5, 90, color=RED, alpha=0.15, linewidth=0)
+    axis.text(length - 4, 77, "never seen in training", color=RED, ha="right")
+    axis.set_xlim(0, length)
+    axis.set_ylim(0, 90)
+    axis.set_xlabel("distance in the text")
+    axis.set_ylabel("distance that RoPE is told")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""The distance that RoPE is told against the distance in the text, from 0 to {length}. Direct extrapolation
+        is the diagonal and leaves the trained range at {train_length}. Interpolation is a line of slope
+        1/{length // train_length} from the origin: it stays inside, and is below the diagonal from the start. ReRoPE
+        follows the diagonal to {window} and is flat from there on. Leaky ReRoPE follows it to {window} and goes on with
+        a slope of 1/8, up to {float(leaky_distance(distance, window, 1 / 8)[-1]):.0f}."""
+    return figure, alt
+
+
+@styled
+def rerope_split(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, str]:
+    """The causal triangle as a near band and a far triangle."""
+    figure, axis = new_figure(height=4.2, width=4.6)
+    index = torch.arange(length)
+    distance = index[:, None] - index
+    near, far = (distance >= 0) & (distance < window), distance >= window
+    axis.imshow(torch.where(far, 2.0, torch.where(near, 1.0, torch.nan)), cmap="cividis", vmin=0.2, vmax=2.6)
+    for i in range(length):
+        for j in range(i + 1):
+            letter, colour = ("n", "white") if near[i, j] else ("f", "black")
+            axis.text(j, i, letter, ha="center", va="center", color=colour, fontsize=11)
+    axis.plot([-0.5, length - window - 0.5], [window - 0.5] * 2, color=RED, linewidth=2.5)
+    axis.plot([length - window - 0.5] * 2, [window - 0.5, length - 0.5], color=RED, linewidth=2.5)
+    axis.set_xticks(index)
+    axis.set_yticks(index)
+    axis.set(xlabel="key j", ylabel="query i")
+    axis.grid(False)
+    alt = f"""The lower triangle of {length} queries and {length} keys. A band of {window} cells beside the diagonal is
+        marked n for near; the triangle below it is marked f for far. Two lines show that the far cells are the lower
+        triangle of a smaller square: queries {window} to {length - 1} against keys 0 to {length - 1 - window}."""
+    return figure, alt
+
+
+@styled
+def rerope_corner(window: int = 16, slope: float = 1 / 8, sigma: float = 8.0) -> tuple[MatplotlibFigure, str]:
+    """Leaky ReRoPE and its smoothed form around the window, and the slope of each."""
+    figure, axes = new_figure(2, 1, height=6.0, sharex=True)
+    x = torch.linspace(0, 2 * window, 641, dtype=torch.float64)
+    sharp, smooth = leaky_distance(x, window, slope), smooth_leaky_distance(x, window, slope, sigma)
+    for values, color, style, name in ((sharp, GREY, "--", "Leaky"), (smooth, BLUE, "-", "smooth")):
+        axes[0].plot(x, values, color=color, linestyle=style, label=name)
+        axes[1].plot(x[1:] - x[1] / 2, values.diff() / x[1], color=color, linestyle=style)
+    for axis, name in zip(axes, ("bent distance", "its slope"), strict=True):
+        axis.axvspan(window - sigma, window + sigma, color=SKY, alpha=0.15, linewidth=0)
+        axis.set_ylabel(name)
+    axes[1].set_xlabel("distance in the text")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    gap = float(sharp[320] - smooth[320])
+    alt = f"""Upper panel: Leaky ReRoPE has a corner at {window}; the smooth form cuts it, between {window - sigma:g}
+        and {window + sigma:g}, and lies {gap:.2g} below it at {window}. Lower panel: the slope of Leaky jumps from 1 to
+        {slope:g} at {window}; that of the smooth form falls there in a straight line."""
+    return figure, alt
+
+
+@styled
+def rerope_groups(window: int = 16, group: int = 8, query: int = 61) -> tuple[MatplotlibFigure, str]:
+    """The distances that one query sees: Leaky ReRoPE, and Self-Extend with whole numbers."""
+    figure, axis = new_figure(height=3.9)
+    key = torch.arange(query + 1)
+    distance = query - key
+    grouped = query // group - key // group + window - window // group
+    seen = torch.where(distance < window, distance, grouped)
+    axis.plot(distance, leaky_distance(distance, window, 1 / group), color=GREY, label=f"Leaky, k = {group}")
+    axis.plot(distance, seen, "o", color=BLUE, markersize=4, label=f"Self-Extend, groups of {group}")
+    axis.axvline(window - 0.5, color="black", linewidth=1, linestyle=":")
+    axis.set_xlabel(f"distance in the text from query {query}")
+    axis.set_ylabel("distance that RoPE is told")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""The distance that RoPE is told against the distance in the text, for query {query}. Leaky ReRoPE is a line
+        with a bend at {window}. Self-Extend is a row of points: on the line up to {window - 1}, then a staircase with
+        steps of {group} beside it, which starts at {int(seen[query - window])} for the true distance {window}."""
+    return figure, alt
+
+
+def _bars(axis: Any, at: Sequence[float], values: Tensor, number: int, name: str) -> Tensor:
+    """Mean over the seeds with bars from worst to best; ``values`` is (points, seeds). The mean."""
+    mean = values.mean(1)
+    error = torch.stack((mean - values.amin(1), values.amax(1) - mean)).clamp(min=0).numpy()
+    axis.errorbar(at, mean, error, color=COLOURS[number], marker=MARKERS[number], capsize=3, label=name)
+    return mean
+
+
+def _spoken(values: Tensor, digits: int = 2) -> str:
+    return ", ".join(f"{value:.{digits}f}" for value in values.tolist())
+
+
+@styled
+def rerope_lengths(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str]], top: float = 2.0
+) -> tuple[MatplotlibFigure, str]:
+    """Loss against the length of the text. ``cases`` maps a name to (model, method) in ``results/rerope.json``."""
+    figure, axis = new_figure(height=4.6)
+    said = []
+    for number, (name, (model, method)) in enumerate(cases.items()):
+        found = [row for row in rows if (row["model"], row["method"]) == (model, method)]
+        lengths = sorted({row["length"] for row in found})
+        values = torch.tensor([[row["loss"] for row in found if row["length"] == n] for n in lengths])
+        said.append(f"{name}: {_spoken(_bars(axis, lengths, values, number, name))}")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(lengths, [str(n) for n in lengths])
+    axis.minorticks_off()
+    axis.set_ylim(None, top)
+    axis.set_xlabel("length of the text, bytes (trained on 64)")
+    axis.set_ylabel("loss, nats per byte")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Loss against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the seeds with bars
+        from best to worst; the axis ends at {top:g}. In nats per byte, shortest to longest text. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def rerope_windows(
+    rows: Sequence[Mapping[str, Any]], models: Sequence[str], train_length: int = 64, length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """Loss of ReRoPE at a length against its window, a line for each model."""
+    figure, axis = new_figure(height=4.6)
+    said = []
+    for number, name in enumerate(models):
+        found = [row for row in rows if row["model"] == name and row["length"] == length]
+        windows = sorted({row["window"] for row in found})
+        values = torch.tensor([[row["loss"] for row in found if row["window"] == w] for w in windows])
+        mean = _bars(axis, windows, values, number + 1, name)
+        best = windows[int(mean.argmin())]
+        at = windows.index(train_length)
+        said.append(f"{name}: best at {best} with {mean.min():.2f}, {mean[at]:.2f} at {train_length}")
+    axis.axvline(train_length - 0.5, color="black", linewidth=1, linestyle=":")
+    axis.set_xscale("log", base=2)
+    axis.set_xticks([2, 4, 8, 16, 32, 64], ["2", "4", "8", "16", "32", "64"])
+    axis.minorticks_off()
+    axis.set_xlabel("window w (trained on 64)")
+    axis.set_ylabel(f"loss at {length} bytes, nats")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    alt = f"""Loss of ReRoPE on texts of {length} bytes against its window, from {windows[0]} to {windows[-1]}, one line
+        for each model, mean over the seeds with bars from best to worst. {"; ".join(said)}. All lines fall to a
+        minimum and rise towards the training length, {train_length}, which a dotted line marks."""
+    return figure, alt
+
+
+@styled
+def rerope_recall(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, bool]], train_length: int = 64
+) -> tuple[MatplotlibFigure, str]:
+    """Questions answered against the distance. ``cases`` maps a name to (method, with log n†)."""
+    figure, axis = new_figure(height=4.6)
+    said = []
+    for number, (name, (method, scale)) in enumerate(cases.items()):
+        found = [row["recall"] for row in rows if (row["method"], row["scale"]) == (method, scale)]
+        distances = [int(distance) for distance in found[0]]
+        values = 100 * torch.tensor([list(row.values()) for row in found], dtype=torch.float64).T
+        at = [distance * 1.02 ** (number - len(cases) / 2) for distance in distances]  # side by side
+        said.append(f"{name}: {_spoken(_bars(axis, at, values, number, name), 0)}")
+    axis.axhline(100 / 26, color="black", linewidth=1, linestyle=":")
+    axis.axvline(train_length, color="black", linewidth=1)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(distances, [str(distance) for distance in distances])
+    axis.minorticks_off()
+    axis.set_ylim(-3, 106)
+    axis.set_xlabel("distance from the question to the secret, bytes")
+    axis.set_ylabel("questions answered, %")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Share of questions answered in a text of 512 bytes against the distance of the secret, mean over the
+        seeds, bars from worst to best. A line marks the training length {train_length}, a dotted one guessing, 3.8
+        percent. At the distances {", ".join(map(str, distances))}, in percent. {"; ".join(said)}."""
+    return figure, alt
+
+
+# --- the explorable: the matrix of relative positions, bent by the reader ------------------------------------------
+
+TOKENS, TRAINED, CELL, LEFT, TOP = 10, 6, 34, 10, 62
+AXIS, HEIGHT = 600, 120  # of the curve below the matrix: its zero line, and the height of a distance of 10
+TINTS = {"near": "#cfe6f5", "far": "#fdeab8", "beyond": "#f0a585"}
+
+
+def _kind(distance: int, window: int, slope: float) -> str:
+    bent = float(leaky_distance(torch.tensor(distance), window, slope))
+    return "beyond" if bent > TRAINED - 1 else "near" if distance < window else "far"
+
+
+def _cells(kind: str, window: int, slope: float) -> str:
+    """The ``d`` attribute of the squares of one kind."""
+    return "".join(
+        f"M{LEFT + CELL * j} {TOP + CELL * i}h33v33h-33z"
+        for i in range(TOKENS)
+        for j in range(i + 1)
+        if _kind(i - j, window, slope) == kind
+    )
+
+
+def _number(value: float) -> str:
+    return f"{round(value, 2):g}"
+
+
+def _method(window: int, slope: float) -> str:
+    if slope == 1 or window >= TOKENS:
+        return "RoPE"
+    if slope == 0:
+        return "ReRoPE" if window else "no order"
+    if window == 0:
+        return "PI" if slope < 1 else "stretched"
+    return "Leaky ReRoPE" if slope < 1 else "InvLeaky"
+
+
+def _title(window: int, slope: float) -> str:
+    largest = float(leaky_distance(torch.tensor(TOKENS - 1), window, slope))
+    beyond = sum(TOKENS - d for d in range(TOKENS) if _kind(d, window, slope) == "beyond")
+    return f"{_method(window, slope)}: up to {_number(largest)}, {beyond} cells unseen"
+
+
+def _curve(window: int, slope: float) -> str:
+    bent = leaky_distance(torch.arange(TOKENS), window, slope).tolist()
+    return svg_path([20 + 34 * d for d in range(TOKENS)], [AXIS - HEIGHT * min(y, 10) / 10 for y in bent])
+
+
+MATRIX_SCRIPT = r"""
+    const w = value.window, s = value.slope, size = 10, seen = 5;
+    const g = (x) => x < w ? x : w + s * (x - w);
+    const show = (x) => String(Number(x.toFixed(2)));
+    const kind = (d) => g(d) > seen ? "beyond" : d < w ? "near" : "far";
+    const cells = { near: "", far: "", beyond: "" };
+    let beyond = 0;
+    for (let i = 0; i < size; i++) for (let j = 0; j <= i; j++) {
+      cells[kind(i - j)] += `M${10 + 34 * j} ${62 + 34 * i}h33v33h-33z`;
+      if (kind(i - j) === "beyond") beyond++;
+    }
+    for (const name in cells) svg.querySelector(".cells-" + name).setAttribute("d", cells[name]);
+    for (const text of svg.querySelectorAll("text[data-d]")) text.textContent = show(g(Number(text.dataset.d)));
+    const points = [];
+    for (let d = 0; d < size; d++) {
+      points.push(`${(20 + 34 * d).toFixed(1)} ${(600 - 12 * Math.min(g(d), 10)).toFixed(1)}`);
+    }
+    svg.querySelector(".curve").setAttribute("d", "M" + points.join("L"));
+    const method = s === 1 || w >= size ? "RoPE" : s === 0 ? (w ? "ReRoPE" : "no order") :
+      w === 0 ? (s < 1 ? "PI" : "stretched") : s < 1 ? "Leaky ReRoPE" : "InvLeaky";
+    svg.querySelector(".title").textContent = `${method}: up to ${show(g(size - 1))}, ${beyond} cells unseen`;
+"""
+
+
+def rerope_matrix(window: int = 4, slope: float = 1.0) -> Explorable:
+    """The matrix of relative positions of ten tokens for a model trained on six, and the map behind it."""
+    tints = "".join(
+        f'<path class="cells-{kind}" d="{_cells(kind, window, slope)}" fill="{tint}"/>' for kind, tint in TINTS.items()
+    )
+    bent = leaky_distance(torch.arange(TOKENS), window, slope).tolist()
+    numbers = "".join(
+        f'<text x="{LEFT + CELL * j + 16.5:g}" y="{TOP + CELL * i + 22}" text-anchor="middle" data-d="{i - j}">'
+        f"{_number(bent[i - j])}</text>"
+        for i in range(TOKENS)
+        for j in range(i + 1)
+    )
+    legend = "".join(
+        f'<rect x="196" y="{y}" width="18" height="18" fill="{TINTS[kind]}"/><text x="220" y="{y + 15}">{name}</text>'
+        for y, kind, name in (
+            (44, "near", "in the window"),
+            (68, "far", "beyond the window"),
+            (92, "beyond", "never seen"),
+        )
+    )
+    end, seen = 20 + 34 * (TOKENS - 1), AXIS - HEIGHT * (TRAINED - 1) / 10
+    svg = (
+        '<svg viewBox="0 0 360 640" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
+        f'<text x="10" y="24" font-weight="bold" font-size="15" class="title">{_title(window, slope)}</text>'
+        f"{tints}{numbers}{legend}"
+        f'<text x="20" y="{AXIS - HEIGHT - 36}">distance told, against distance in the text</text>'
+        f'<path d="M20 {AXIS - HEIGHT}V{AXIS}H{end}" fill="none" stroke="#1a1a1a"/>'
+        f'<path d="M20 {AXIS}L{end} {AXIS - HEIGHT * 0.9:g}" stroke="{GREY}" stroke-dasharray="3 4"/>'
+        f'<path d="M20 {seen:g}H{end}" stroke="{RED}" stroke-width="2" stroke-dasharray="8 4"/>'
+        f'<text x="{end}" y="{seen + 18:g}" text-anchor="end" fill="#a33c00">largest in training: {TRAINED - 1}</text>'
+        f'<path class="curve" d="{_curve(window, slope)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
+        f'<text x="20" y="{AXIS + 20}" text-anchor="middle">0</text>'
+        f'<text x="{end}" y="{AXIS + 20}" text-anchor="middle">{TOKENS - 1}</text></svg>'
+    )
+    alt = f"""The lower triangle of ten tokens with the distance that RoPE is told in each cell, and below it that
+        distance as a curve. The model was trained on {TRAINED} tokens, so distances up to {TRAINED - 1} are known. At
+        the start the slope is 1: every cell holds the true distance, and the ten cells with 6 to 9 in the lower left
+        corner are marked as never seen. With a window of 4 and the slope 0, the corner holds 4 everywhere; with the
+        slope 1/4 it holds 4 to 5.25."""
+    caption = f"""A model trained on {TRAINED} tokens reads {TOKENS}. Set the slope to 0: ReRoPE, and the corner is
+        known again. Set the window to 0 and the slope to 0.5: PI, and no neighbours are one step apart. Then look
+        for the largest slope that leaves no cell unseen, with a window of 3, and with a window of 1."""
+    knobs = (
+        Knob("window", "window w", 0, TOKENS, window),
+        Knob("slope", "slope beyond it", 0, 2, slope, 0.25),
+    )
+    return Explorable("rerope-matrix", alt, caption, knobs, svg, MATRIX_SCRIPT)

@@ -1,0 +1,540 @@
+"""One test for each labelled equation and theorem of chapter 07, its stored numbers and its remarks on libraries."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+import rope_lessons as rl
+from rope_lessons.figures import local as figures
+from rope_lessons.lab import byte_lm, recall
+
+STORED = json.loads((byte_lm.CHECKPOINTS / "local.json").read_text("utf8"))
+CHAPTER = (Path(__file__).parents[2] / "book" / "07_local.md").read_text("utf8")
+
+
+def index_of(length: int) -> torch.Tensor:
+    return torch.arange(length)
+
+
+# --- masks and fields ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 50])
+def test_eq_local_window(window):
+    """The mask, and what attention itself does: exactly these keys change the output of a query."""
+    length = 12
+    mask = rl.dense_mask(rl.causal_mask, index_of(length), index_of(length))
+    mask &= rl.dense_mask(rl.window_mask(window), index_of(length), index_of(length))
+    assert mask.tolist() == [[0 <= i - j < window for j in range(length)] for i in range(length)]
+    assert torch.equal(seen_by(rl.scheme("window", dim=8, visible_window=window), length), mask)
+
+
+def seen_by(scheme, length: int) -> torch.Tensor:
+    """Which values reach which outputs: one-hot values come back as the weights."""
+    q, k = torch.randn(2, 1, 1, length, 8, generator=torch.Generator().manual_seed(0))
+    return rl.attention(q, k, torch.eye(length).view(1, 1, length, length), scheme)[0, 0] > 0
+
+
+@pytest.mark.parametrize(("window", "layers"), [(3, 2), (5, 3), (1, 4), (4, 1)])
+def test_thm_local_field(window, layers):
+    """Powers of the mask, and the gradient of a real stack of attention layers."""
+    length = 40
+    for causal in (True, False):
+        mask = rl.dense_mask(rl.window_mask(window), index_of(length), index_of(length))
+        if causal:
+            mask &= rl.dense_mask(rl.causal_mask, index_of(length), index_of(length))
+        paths = torch.linalg.matrix_power(mask.double(), layers) > 0
+        distance = index_of(length)[:, None] - index_of(length)[None, :]
+        reach = (window - 1) * layers
+        expected = (distance >= 0) & (distance <= reach) if causal else distance.abs() <= reach
+        assert torch.equal(paths, expected)
+        query = length - 1 if causal else length // 2
+        assert int(paths[query].sum()) == rl.receptive_field(window, layers, causal)
+        assert torch.equal(depends(window, layers, causal, length, query), expected[query])
+
+
+def depends(window: int, layers: int, causal: bool, length: int, query: int) -> torch.Tensor:
+    """Tokens whose embedding has a gradient from the state of ``query``."""
+    torch.manual_seed(0)
+    x = torch.randn(1, 1, length, 8, dtype=torch.float64, requires_grad=True)
+    scheme = rl.scheme("window", dim=8, visible_window=window, causal=causal)
+    state = x
+    for _ in range(layers):
+        w_q, w_k, w_v = torch.randn(3, 8, 8, dtype=torch.float64) / 3
+        state = state + rl.attention(state @ w_q, state @ w_k, state @ w_v, scheme)
+    (gradient,) = torch.autograd.grad(state[0, 0, query].sum(), x)
+    return gradient[0, 0].abs().amax(dim=-1) > 0
+
+
+@pytest.mark.parametrize("name", ["rope", "alibi", "nope"])
+def test_thm_local_length(name):
+    """The byte model with windows: the end of a long text gives the scores that its last tokens alone give."""
+    window, layers = 7, 2
+    turning = {"dim": 64} if name == "rope" else {}
+    plan = (rl.scheme(name, visible_window=window, **turning),) * layers
+    model = byte_lm.load().double()
+    tokens = byte_lm.evaluation_windows()[:3, :300]
+    field = rl.receptive_field(window, layers)
+    with torch.no_grad():
+        whole, end = model(tokens, plan)[:, -1], model(tokens[:, -field:], plan)[:, -1]
+        shorter = model(tokens[:, -field + 1 :], plan)[:, -1]
+    torch.testing.assert_close(whole, end, rtol=0, atol=1e-11)
+    assert (whole - shorter).abs().max() > 1e-4  # one token less is not enough
+
+
+def test_eq_local_lambda():
+    for window, sinks in ((2, 1), (3, 2), (1, 0), (9, 4)):
+        mask = rl.dense_mask(rl.lambda_mask(window, sinks), index_of(8), index_of(8))
+        assert mask.tolist() == [[j <= i and (i - j < window or j < sinks) for j in range(8)] for i in range(8)]
+    assert torch.equal(seen_by(rl.scheme("lambda", dim=8, visible_window=3, sinks=2), 9),
+                       rl.dense_mask(rl.lambda_mask(3, 2), index_of(9), index_of(9)))  # fmt: skip
+
+
+@pytest.mark.parametrize(("window", "sinks"), [(5, 2), (3, 1), (2, 4), (30, 3)])
+def test_eq_local_streaming(window, sinks):
+    """A cache that is trimmed step by step, positions counted inside it, against the distances of the equation."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 20, 8, dtype=torch.float64)
+    at_once = recall.attend_streaming(q, k, v, rl.scheme("lambda", dim=8, visible_window=window, sinks=sinks))
+    for i in range(20):
+        kept = [j for j in range(i + 1) if j < sinks or i - j < window]
+        place = torch.arange(len(kept))
+        for n, j in enumerate(kept):  # the distance inside the cache
+            seen = len(kept) - 1 - n
+            assert seen == (i - j if i - j < window else min(i, window + sinks - 1) - j)
+        step = rl.attention(
+            q[:, :, i : i + 1], k[:, :, kept], v[:, :, kept], rl.scheme("rope", dim=8),
+            q_positions=place[-1:], k_positions=place,
+        )  # fmt: skip
+        torch.testing.assert_close(at_once[:, :, i : i + 1], step, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("window", "sinks"), [(5, 2), (3, 1), (2, 4)])
+def test_eq_local_infinite(window, sinks):
+    """The scheme of LM-Infinite against the equation, score by score; with one sink it is StreamingLLM."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 20, 8, dtype=torch.float64)
+    scheme = rl.scheme("rerope", dim=8, window=window, visible_window=window, sinks=sinks)
+    out = rl.attention(q, k, v, scheme)
+    omega = rl.rope_frequencies(8)
+    for i in (0, 4, 19):
+        kept = [j for j in range(i + 1) if j < sinks or i - j < window]
+        distance = torch.tensor([min(i - j, window) for j in kept])
+        turned = rl.apply_rotary(q[:, :, i : i + 1].expand(-1, -1, len(kept), -1), distance, omega, layout="half")
+        weights = ((turned * k[:, :, kept]).sum(-1) / 8**0.5).softmax(-1)
+        expected = torch.einsum("bhj,bhjd->bhd", weights, v[:, :, kept])
+        torch.testing.assert_close(out[:, :, i], expected, rtol=0, atol=1e-12)
+    streaming = recall.attend_streaming(q, k, v, rl.scheme("lambda", dim=8, visible_window=window, sinks=sinks))
+    assert torch.allclose(out, streaming, atol=1e-12) == (sinks == 1)
+
+
+# --- ALiBi ---------------------------------------------------------------------------------------------------------
+
+
+def test_eq_local_alibi():
+    """Divided by the root of d: the product. Not divided: the price."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 4, 9, 16, dtype=torch.float64)
+    scores = q @ k.mT / 4
+    distance = index_of(9)[:, None] - index_of(9)[None, :]
+    scores = scores - torch.tensor([1 / 4, 1 / 16, 1 / 64, 1 / 256]).double().view(4, 1, 1) * distance
+    weights = scores.masked_fill(distance < 0, -torch.inf).softmax(-1)
+    torch.testing.assert_close(rl.attention(q, k, v, rl.scheme("alibi")), weights @ v, rtol=0, atol=1e-12)
+
+
+def test_eq_local_slopes():
+    for heads in (1, 2, 4, 8, 16, 64):
+        assert rl.alibi_slopes(heads).tolist() == [2 ** (-8 * h / heads) for h in range(1, heads + 1)]
+    assert [1 / s for s in rl.alibi_slopes(8).tolist()] == [2**h for h in range(1, 9)]
+    twelve, sixteen = rl.alibi_slopes(12).tolist(), rl.alibi_slopes(16).tolist()
+    assert twelve == rl.alibi_slopes(8).tolist() + sixteen[0:8:2]
+
+
+def test_eq_local_soft():
+    """Against the sum itself, and the numbers of the figure."""
+    for slope in rl.alibi_slopes(8).tolist():
+        weights = torch.exp(-slope * torch.arange(20_000, dtype=torch.float64))
+        weights /= weights.sum()
+        for n in (1, 10, 300):
+            assert float(weights[:n].sum()) == pytest.approx(1 - math.exp(-slope * n), abs=1e-9)
+    held = [math.ceil(math.log(100) / slope) for slope in rl.alibi_slopes(8).tolist()]
+    assert (held[0], held[-1]) == (10, 1179)
+
+
+def test_alibi_bound_of_a_far_key():
+    """Products within ±S: a key at distance Δ has at most e^(2S - slope Δ) times the weight of the query's own key."""
+    torch.manual_seed(0)
+    largest, slope = 3.0, 0.25
+    products = (2 * torch.rand(1000, 50, dtype=torch.float64) - 1) * largest
+    products[0, 0], products[0, 30] = -largest, largest  # the worst case, for Δ = 30
+    weights = (products - slope * torch.arange(50)).softmax(-1)
+    ratio = weights / weights[:, :1]
+    bound = torch.exp(2 * largest - slope * torch.arange(50).double())
+    assert (ratio[:, 1:] <= bound[1:] * (1 + 1e-12)).all()
+    assert float(ratio[0, 30]) == pytest.approx(float(bound[30]))
+
+
+@pytest.mark.parametrize(("heads", "kv_heads", "dim", "digits"), [(2, 2, 64, 1), (12, 4, 64, 2), (3, 1, 10, 3)])
+def test_eq_local_channel(heads, kv_heads, dim, digits):
+    """The product is the score plus slope times i; so PyTorch's fused kernel gives what the reference gives."""
+    torch.manual_seed(0)
+    length = 300
+    q = torch.randn(1, heads, length, dim, dtype=torch.float64)
+    k, v = torch.randn(2, 1, kv_heads, length, dim, dtype=torch.float64)
+    more_q, more_k = rl.alibi_channels(q, k, digits=digits)
+    slope = rl.alibi_slopes(heads).view(-1, 1, 1)
+    i, j = index_of(length)[:, None], index_of(length)[None, :]
+    spread_k, spread_more = (x.repeat_interleave(heads // kv_heads, dim=1) for x in (k, more_k))
+    score = q @ spread_k.mT / dim**0.5 - slope * (i - j)
+    torch.testing.assert_close(more_q @ spread_more.mT / dim**0.5, score + slope * i, rtol=0, atol=1e-10)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        out = F.scaled_dot_product_attention(
+            more_q, spread_more, F.pad(v.repeat_interleave(heads // kv_heads, dim=1), (0, digits)),
+            is_causal=True, scale=dim**-0.5,
+        )[..., :dim]  # fmt: skip
+    torch.testing.assert_close(out, rl.attention(q, k, v, rl.scheme("alibi")), rtol=0, atol=1e-11)
+
+
+def test_alibi_channels_in_bfloat16():
+    """One channel merges positions past 256; two are as good as the type itself, up to 65 535."""
+    position = torch.arange(65_536)
+    q, k = torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16), torch.zeros(1, 1, 65_536, 8, dtype=torch.bfloat16)
+    for digits, exact in ((1, 257), (2, 65_536)):
+        _, more_k = rl.alibi_channels(q, k, digits=digits)
+        found = more_k[0, 0, :, 8:].double().sum(dim=-1)
+        wrong = (found != position).nonzero()
+        assert len(wrong) == 0 if exact == 65_536 else int(wrong[0]) == exact
+
+
+# --- HWFA ----------------------------------------------------------------------------------------------------------
+
+
+def test_eq_local_hwfa():
+    """Su's model: 24 layers, 512 tokens; and the plan itself, which is the same in training and at test."""
+    share = {w: ((w - 1) * 23 + 1) / 512 for w in (16, 17, 18)}
+    assert [round(x, 3) for x in share.values()] == [0.676, 0.721, 0.766]
+    assert rl.receptive_field(16, 23) == 346
+    method = rl.METHODS["hwfa"](layers=24, dim=64, visible_window=16, train_length=512)
+    assert method.train == method.test
+    assert set(method.train[:-1]) == {rl.scheme("window", dim=64, visible_window=16)}
+    assert method.train[-1] == rl.scheme("nope", scale=rl.LogN(512))
+
+
+def test_hwfa_windows_end_where_the_full_layer_begins():
+    """Below the last layer nothing knows more than the field; the last layer knows everything."""
+    model = byte_lm.load().double()
+    method = rl.METHODS["hwfa"](layers=2, dim=64, visible_window=8, train_length=64)
+    tokens = byte_lm.evaluation_windows()[:1, :100]
+    changed = tokens.clone()
+    changed[0, 10] = 255
+    with torch.no_grad():
+        states = [model.blocks[0](model.embedding(x), lambda q, k, v: rl.attention(q, k, v, method.test[0]))
+                  for x in (tokens, changed)]  # fmt: skip
+        ends = [model(x, method.test)[0, -1] for x in (tokens, changed)]
+    differs = (states[0] - states[1]).abs().amax(dim=-1)[0] > 0
+    assert differs.nonzero().flatten().tolist() == list(range(10, 18))
+    assert (ends[0] - ends[1]).abs().max() > 0
+
+
+def test_hwfa2_changes_its_full_layers_only():
+    method = rl.METHODS["hwfa2"](layers=12, dim=64, visible_window=64, window=256, full_layers=2)
+    differ = [n for n, (a, b) in enumerate(zip(method.train, method.test, strict=True)) if a != b]
+    assert differ == [4, 8]  # a third and two thirds of the stack
+    assert method.train[4] == rl.scheme("rope", dim=64)
+    assert method.test[4] == rl.scheme("rerope", dim=64, window=256)
+
+
+# --- the explorable ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("window", "sinks", "layers"), [(5, 0, 3), (3, 1, 2), (12, 4, 1), (1, 0, 6), (2, 2, 6)])
+def test_explorable_reaches_what_the_masks_reach(window, sinks, layers):
+    index = index_of(figures.TOKENS)
+    mask = rl.dense_mask(rl.lambda_mask(window, sinks), index, index).double()
+    paths = torch.linalg.matrix_power(mask, layers)[-1]
+    assert figures._reached(window, sinks, layers) == paths.nonzero().flatten().tolist()
+    if not sinks:
+        assert len(figures._reached(window, 0, layers)) == min(figures.TOKENS, rl.receptive_field(window, layers))
+
+
+# --- the stored numbers --------------------------------------------------------------------------------------------
+
+
+def rows_of(method: str, test: str = "as the method says") -> list[dict]:
+    return [row for row in STORED["rows"] if (row["method"], row["test"]) == (method, test)]
+
+
+def losses(model: str, test: str) -> list[float]:
+    return [row["loss"][test] for row in STORED["sinks"] if row["model"] == model]
+
+
+def test_stored_file_is_complete():
+    """Every seed in every row, and where it comes from."""
+    seeds = STORED["seeds"]
+    for method in ("rope", "window", "alibi", "hwfa"):
+        assert [row["seed"] for row in rows_of(method)] == seeds
+    for model in ("rope", "rope without start", "chapter 03"):
+        assert len(losses(model, "64")) == len(seeds)
+    assert STORED["script"] == "scripts/measure_local.py"
+    root = Path(__file__).parents[2]
+    assert (root / "results" / "local.json").read_text() == (byte_lm.CHECKPOINTS / "local.json").read_text()
+
+
+def test_recomputes_rows_of_the_shipped_model():
+    """Seed 0 with RoPE: the loss with and without its sink, the weight on the first byte, and some questions."""
+    model = byte_lm.load(byte_lm.CHECKPOINTS / "local_byte_lm.safetensors")
+    windows = byte_lm.evaluation_windows()
+    reader = recall.started(model)
+    near = (rl.scheme("window", dim=64, visible_window=32),) * 2
+    lam = (rl.scheme("lambda", dim=64, visible_window=32, sinks=1),) * 2
+    (stored,) = (row for row in STORED["sinks"] if row["model"] == "rope" and row["seed"] == 0)
+    for name, plan, options in (("window", near, {}), ("StreamingLLM, 1", lam, {"attend": recall.attend_streaming})):
+        _, loss = byte_lm.evaluate(reader, windows, 512, plan, **options)
+        assert abs(float(loss.mean()) - stored["loss"][name]) < 0.02
+    weights = recall.attention_weights(model, recall.with_start(windows[:, :64]))
+    found = torch.stack([layer[:, :, 32:, 0].mean(dim=(0, 2)) for layer in weights])
+    assert torch.allclose(found, torch.tensor(stored["first_token"]), atol=2e-3)
+    capped = {"dim": 64, "window": 32}
+    for name, row in (
+        ("LM-Infinite, 1", rl.scheme("rerope", **capped, visible_window=32, sinks=1)),
+        ("ReRoPE, log n", rl.scheme("rerope", **capped, scale=rl.LogN(64, clip=True))),
+    ):
+        right = recall.answered(model, windows[::2], 192, 512, (row,) * 2)
+        (kept,) = (row for row in rows_of("rope", name) if row["seed"] == 0)
+        assert abs(float(right.double().mean()) - kept["recall"]["192"]) < 0.04
+
+
+def test_chapter_03_has_no_sink():
+    """What the section says: even with a window at test nothing is lost, in every seed."""
+    even = sum(1 / n for n in range(33, 65)) / 32
+    assert round(100 * even, 1) == 2.1
+    for row in STORED["sinks"]:
+        if row["model"] == "chapter 03":
+            assert max(max(layer) for layer in row["first_token"]) < even
+            assert row["loss"]["window"] < row["loss"]["64"]
+            assert row["loss"]["512"] > row["loss"]["64"] + 1
+
+
+def test_sink_of_the_model_with_a_start_byte():
+    """In every seed: a window costs a lot, one sink at a known distance mends it, at its true distance only in part."""
+    for row in STORED["sinks"]:
+        loss, first = row["loss"], max(max(layer) for layer in row["first_token"])
+        if row["model"] == "rope":
+            assert first > 0.1
+            assert loss["window"] > loss["64"] + 0.3
+            for kind in ("StreamingLLM", "LM-Infinite"):
+                for sinks in (1, 4):
+                    assert loss[f"{kind}, {sinks}"] < loss["64"]
+                    assert loss[f"{kind}, {sinks}"] == pytest.approx(loss[f"{kind}, 1"], abs=0.02)
+            assert loss["StreamingLLM, 1"] == pytest.approx(loss["LM-Infinite, 1"], abs=1e-4)
+            assert loss["true distance, 1"] > loss["StreamingLLM, 1"] + 0.1
+        elif row["model"] == "rope without start":
+            assert first < 0.1
+            assert loss["window"] < loss["64"] + 0.1
+            assert loss["LM-Infinite, 1"] > loss["window"] - 0.05
+
+
+# --- the training text and the questions ---------------------------------------------------------------------------
+
+
+def test_recall_text():
+    """A secret and two questions in every window, each with the letter of the secret; the start byte in front."""
+    text = recall.RecallText(torch.randint(32, 127, (5000,)).to(torch.uint8), seed=0)
+    far = []
+    for _ in range(100):
+        windows = text[torch.randint(4000, (32, 1)) + torch.arange(65)].long()
+        secret = windows >= recall.SECRET
+        row, place = (windows == recall.QUESTION).nonzero(as_tuple=True)
+        assert (secret.sum(dim=1) == 1).all()
+        assert len(row) == 64
+        assert (windows[:, 0] == recall.START).all()
+        letter = windows[secret][row] - recall.SECRET
+        assert torch.equal(windows[row, place + 1], recall.ANSWER + letter)
+        far.append(place - secret.int().argmax(dim=1)[row])
+    distance = torch.cat(far)
+    assert 1 <= int(distance.min()) <= int(distance.max()) <= 62
+    assert 0.25 < float((distance >= 32).double().mean()) < 0.30
+    plain = recall.RecallText(text.text, seed=0, start=False)[torch.arange(65).expand(4, 65)]
+    assert (plain[:, 0] >= 32).all()
+
+
+def test_answered_counts_right_answers():
+    """A model that reads the secret gets all; one that says A gets those with the letter A."""
+    windows = byte_lm.evaluation_windows()
+
+    class Reads:
+        def __call__(self, tokens, plan, attend):
+            scores = torch.zeros(*tokens.shape, 256)
+            letter = tokens.masked_fill(tokens < recall.SECRET, 0).amax(dim=1) - recall.SECRET
+            scores[torch.arange(len(tokens)), -1, recall.ANSWER + letter] = 1
+            return scores
+
+    class SaysA(Reads):
+        def __call__(self, tokens, plan, attend):
+            return torch.nn.functional.one_hot(torch.full(tokens.shape, recall.ANSWER), 256).float()
+
+    assert recall.answered(Reads(), windows, 40, 512).all()
+    share = float(recall.answered(SaysA(), windows, 40, 512).double().mean())
+    assert share < 0.12
+
+
+def test_attention_weights_are_the_weights():
+    model, tokens = byte_lm.load(), byte_lm.evaluation_windows()[:2, :20]
+    for layer in recall.attention_weights(model, tokens):
+        assert layer.shape == (2, 2, 20, 20)
+        torch.testing.assert_close(layer.sum(dim=-1), torch.ones(2, 2, 20))
+        assert (layer.triu(1) == 0).all()
+    with pytest.raises(ValueError, match="scheme must have frequencies, a visible_window and sinks"):
+        recall.attend_streaming(*torch.randn(3, 1, 1, 4, 8), rl.scheme("rope", dim=8))
+
+
+# --- what the chapter says about libraries -------------------------------------------------------------------------
+
+
+def gradient_window(model, length: int, query: int) -> list[int]:
+    """Tokens that change the state of ``query`` in a one-layer model of transformers."""
+    x = torch.randn(1, length, model.config.hidden_size, requires_grad=True)
+    state = model(inputs_embeds=x).last_hidden_state[0, query, 0]  # the sum of all channels after a norm is constant
+    (gradient,) = torch.autograd.grad(state, x)
+    return (gradient[0].abs().amax(dim=-1) > 0).nonzero().flatten().tolist()
+
+
+SMALL = {"hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2, "vocab_size": 16}
+
+
+def test_library_causal_window_counts_the_query():
+    """Mistral in transformers with sliding_window=4, one layer: three tokens before the query."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.MistralConfig(
+        **SMALL, num_key_value_heads=2, num_hidden_layers=1, sliding_window=4, attn_implementation="eager"
+    )
+    assert gradient_window(transformers.MistralModel(config).eval(), 12, 9) == [6, 7, 8, 9]
+
+
+def test_library_window_on_both_sides_does_not():
+    """The mask of transformers with sliding_window=4 and no causality: four tokens on each side of the query."""
+    masking = pytest.importorskip("transformers.masking_utils")
+    both = masking.sliding_window_bidirectional_mask_function(4)
+    causal = masking.sliding_window_causal_mask_function(4)
+    q, k = torch.arange(12)[:, None], torch.arange(12)[None, :]
+    assert both(0, 0, q, k)[6].nonzero().flatten().tolist() == list(range(2, 11))
+    assert causal(0, 0, q, k)[6].nonzero().flatten().tolist() == [3, 4, 5, 6]
+
+
+def test_library_modernbert_window():
+    """ModernBERT with local_attention=8, one local layer: four tokens on each side."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.ModernBertConfig(
+        **SMALL, num_hidden_layers=1, local_attention=8, layer_types=["sliding_attention"], pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, attn_implementation="eager",
+    )  # fmt: skip
+    assert gradient_window(transformers.ModernBertModel(config).eval(), 20, 10) == list(range(6, 15))
+
+
+def test_library_longformer_window():
+    """Longformer with attention_window=8, one layer: four tokens on each side."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LongformerConfig(
+        **SMALL, num_hidden_layers=1, attention_window=[8], max_position_embeddings=64, pad_token_id=1
+    )
+    model = transformers.LongformerModel(config, add_pooling_layer=False).eval()
+    assert gradient_window(model, 24, 12) == list(range(8, 17))
+
+
+def alibi_bias(bias: torch.Tensor) -> torch.Tensor:
+    """Slopes from a bias (heads, …, keys): the step from one key to the next."""
+    return bias.double().diff(dim=-1)[..., 0].flatten()
+
+
+@pytest.mark.parametrize("heads", [4, 8, 12, 20])
+def test_library_alibi_slopes(heads):
+    """BLOOM's and MPT's slopes in transformers are ours, for any number of heads."""
+    bloom = pytest.importorskip("transformers.models.bloom.modeling_bloom")
+    mpt = pytest.importorskip("transformers.models.mpt.modeling_mpt")
+    ours = rl.alibi_slopes(heads)
+    theirs = bloom.build_alibi_tensor(torch.ones(1, 9), heads, torch.float32)
+    torch.testing.assert_close(alibi_bias(theirs), ours, rtol=1e-6, atol=0)
+    torch.testing.assert_close(alibi_bias(mpt.build_mpt_alibi_tensor(heads, 9)), ours, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(("backend", "times"), [("sdpa", 1), ("eager", 2)])
+def test_library_falcon_divides_the_price(backend, times):
+    """Falcon with alibi: the price is divided by the root of the head dimension; the eager path adds it twice."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.FalconConfig(
+        hidden_size=64, num_attention_heads=4, num_hidden_layers=1, vocab_size=16, alibi=True, multi_query=False,
+        new_decoder_architecture=False, parallel_attn=False, bias=False, attn_implementation=backend,
+    )  # fmt: skip
+    model = transformers.FalconModel(config).eval()
+    attention, seen = model.h[0].self_attention, []
+
+    def only_values(module, given, out):  # products of zero, and one-hot values: out comes the price, as weights
+        out = torch.zeros(1, 9, 4, 3, 16)  # (batch, seq, heads, q k v, head_dim)
+        out[0, :, :, 2, :9] = torch.eye(9).unsqueeze(1)
+        return out.reshape(1, 9, -1)
+
+    attention.query_key_value.register_forward_hook(only_values)
+    attention.dense.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    with torch.no_grad():
+        model(torch.randint(16, (1, 9)))
+    weights = seen[0].view(9, 4, 16)[-1, :, :9].double()  # of the last query
+    torch.testing.assert_close(alibi_bias(weights.log()), times * rl.alibi_slopes(4) / 16**0.5, rtol=1e-4, atol=0)
+
+
+def test_library_gpt_oss_learns_a_sink():
+    """gpt-oss: a learned number for each head stands in the softmax beside the scores, and has no value."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GptOssConfig(
+        **SMALL, head_dim=16, num_key_value_heads=2, num_hidden_layers=1, num_local_experts=2, num_experts_per_tok=1,
+        layer_types=["full_attention"], attn_implementation="eager",
+    )  # fmt: skip
+    model = transformers.GptOssModel(config).eval()
+    sums = []
+    for sink in (-30.0, 2.0):
+        with torch.no_grad():
+            model.layers[0].self_attn.sinks.fill_(sink)
+            weights = model(torch.randint(16, (1, 9)), output_attentions=True).attentions[0]
+        sums.append(weights.sum(dim=-1).max())
+    assert sums[0] == pytest.approx(1, abs=1e-5)
+    assert sums[1] < 0.99
+
+
+def test_library_cohere2_turns_in_windows_only():
+    """Cohere2: RoPE in the layers with a window; a full layer does not know the order of what it sees."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    x = torch.randn(1, 9, 32)
+    swapped = x[:, [1, 0, *range(2, 9)]]
+    moved = {}
+    for kind in ("full_attention", "sliding_attention"):
+        config = transformers.Cohere2Config(
+            **SMALL, num_key_value_heads=2, num_hidden_layers=1, layer_types=[kind], sliding_window=16,
+            attn_implementation="eager", pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        )  # fmt: skip
+        model = transformers.Cohere2Model(config).eval()
+        with torch.no_grad():
+            for part in (model.layers[0].self_attn.q_proj, model.layers[0].self_attn.k_proj):
+                part.weight.mul_(20)  # a fresh model's attention is nearly even, and hides what it turns
+            ends = [model(inputs_embeds=some).last_hidden_state[0, -1] for some in (x, swapped)]
+        moved[kind] = float((ends[0] - ends[1]).abs().max())
+    assert moved["full_attention"] < 1e-5 < 1e-3 < moved["sliding_attention"]
+    config = transformers.Cohere2Config(num_hidden_layers=8)
+    assert [kind == "full_attention" for kind in config.layer_types] == [False, False, False, True] * 2
+
+
+def test_library_flex_attention_takes_the_masks():
+    """The mask functions go into PyTorch's FlexAttention as they are."""
+    flex = pytest.importorskip("torch.nn.attention.flex_attention")
+    blocks = flex.create_block_mask(rl.lambda_mask(64, 4), None, None, 512, 512, device="cpu")
+    index = torch.arange(512)
+    dense = rl.dense_mask(rl.lambda_mask(64, 4), index, index)
+    needed = dense.view(4, 128, 4, 128).any(dim=3).any(dim=1)
+    assert torch.equal(blocks.to_dense()[0, 0].bool(), needed)
