@@ -33,7 +33,8 @@ def main() -> None:
     if device.type == "cpu":
         torch.set_num_threads(1)
     tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "beside_plain_rope": lambda: speed.beside_plain(device),
+        "forward": lambda: speed.beside_plain(device, backward=False),
+        "forward_and_backward": lambda: speed.beside_plain(device, backward=True),
         "beside_eager_rerope": lambda: speed.beside_eager(device),
         "memory": lambda: memory.rows(device),
         "decode": lambda: decode.rows(device.type),

@@ -25,14 +25,13 @@ EAGER = {"cpu": (4096, 8.0), "cuda": (8192, 10.0)}  # length; at least so many t
 DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
 
 
-def beside_plain(device: torch.device) -> list[dict[str, Any]]:
-    """One row for each length, method and direction."""
+def beside_plain(device: torch.device, backward: bool) -> list[dict[str, Any]]:
+    """One row for each length and method."""
     return [
         row
         for dim in DIMS[device.type]
         for times, targets in TARGETS[device.type].items()
-        for backward, target in zip((False, True), targets, strict=True)
-        for row in _beside_plain(device, dim, times * WINDOW, backward, target)
+        for row in _beside_plain(device, dim, times * WINDOW, backward, targets[backward])
     ]
 
 
@@ -41,7 +40,7 @@ def _beside_plain(device: torch.device, dim: int, length: int, backward: bool, t
     qkv = inputs(length, heads, dim, device, DTYPES[device.type])
     sides = {**plain_sides(device), **_our_sides(device, dim)}
     calls = {name: partial(once, side, qkv, backward) for name, side in sides.items()}
-    times = in_turns(calls, 7 if length <= 8192 or device.type == "cuda" else 4, device, warm_up=1)
+    times = in_turns(calls, 7 if length <= 8192 or device.type == "cuda" else 3, device, warm_up=1)
     plain = min(plain_sides(device), key=lambda name: milliseconds(times, name))
     return [
         {
@@ -123,5 +122,5 @@ if __name__ == "__main__":
     here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if here.type == "cpu":
         torch.set_num_threads(1)
-    for row in beside_eager(here) + beside_plain(here):
+    for row in beside_eager(here) + beside_plain(here, False) + beside_plain(here, True):
         print(row)

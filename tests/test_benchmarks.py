@@ -43,7 +43,7 @@ def test_rows_on_tiny_sizes(device: torch.device, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(speed, "WINDOW", 16)
     monkeypatch.setattr(speed, "EAGER", {device.type: (64, 8.0)})
     monkeypatch.setattr(training, "SIZES", {device.type: (16, 1, 8, 64, torch.float32)})
-    plain = speed.beside_plain(device)
+    plain = speed.beside_plain(device, False) + speed.beside_plain(device, True)
     assert len(plain) == 2 * 2 * len(speed.TARGETS[device.type]) * len(speed.DIMS[device.type]) * (
         1 if device.type == "cpu" else 2
     )
@@ -67,7 +67,7 @@ def test_memory_of_the_engine_grows_with_the_length(device: torch.device) -> Non
 def test_the_stored_result() -> None:
     result = json.loads(RESULT.read_text("utf8"))
     assert set(where(torch.device("cpu"))) <= set(result["where"])
-    rows = result["beside_plain_rope"]
+    rows = result["forward"] + result["forward_and_backward"]
     assert {row["length"] for row in rows} == {4096, 8192, 16_384}
     for row in rows:  # a ratio is the median of neighbours' ratios, near that of the medians
         assert row["ratio"] == pytest.approx(row["milliseconds"] / row["beside_milliseconds"], rel=0.1)

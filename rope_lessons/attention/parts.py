@@ -43,7 +43,7 @@ def causal_band(
     """The parts of the pairs with ``low <= i - j < high`` (no upper end: None); queries are the last tokens.
 
     Of the band from 0 on, the causal parts (or the sliding one) come first and hold each row once. ``grain``: see
-    :func:`_halved`. ``slides``: the kernel has a sliding window.
+    ``_halved``. ``slides``: the kernel has a sliding window.
 
     >>> causal_band(6, 6)
     [Part(kind='causal', rows=(0, 6), keys=(0, 6), blocks=1, pitch=0, window=0)]

@@ -198,6 +198,11 @@ def test_gap_in_numbers():
     assert round(1 / math.e, 3) == 0.368
 
 
+def test_toy_in_numbers():
+    toy = speeds(4, 8, 0.5)
+    assert (round(4 * float(toy[0]), 2), round(4 * float(toy[1]), 2)) == (0.92, 0.5)
+
+
 @pytest.mark.parametrize(("dim", "train_length", "first"), [(64, 64, 9), (128, 4096, 46)])
 @pytest.mark.parametrize("b", EXPONENTS)
 def test_eq_mixed_radix_reach(dim, train_length, first, b):
@@ -238,12 +243,18 @@ def test_rival_in_numbers():
     slower = 1 / float(speeds(128, 8, 0.625)[46])
     assert round(slower, 2) == 5.55
     assert round(1 + 4095 * slower, -2) == 22_700
+    for dim, first, last in ((128, 46, 1.29), (64, 9, 3.12)):
+        rival = 8 ** (((first + 1) / (dim // 2)) ** -0.375)
+        ratio = rl.ntk_frequencies(dim, rival) / rl.mixed_radix_frequencies(dim, 8)
+        assert round(1 / float(ratio[-1]), 2) == last
+        if dim == 128:
+            assert (int(ratio.argmax()), round(float(ratio.max()), 2)) == (12, 1.34)
 
 
 def test_exercises_in_numbers():
     assert round(math.log(math.log(8) / math.log(1.1)) / math.log(64), 3) == 0.741
     assert round(1 / float(speeds(128, 8, 0.75)[0]), 3) == 1.096
-    assert 75 < math.exp(math.log(8) ** 2) < 76
+    assert round(math.exp(math.log(8) ** 2), 1) == 75.5
     t = torch.arange(64, dtype=torch.float64)
     decayed = 0.97**t * rl.rope_frequencies(128)
     assert torch.allclose(decayed, rl.ntk_frequencies(128, 0.97**-64, variant="old"), rtol=1e-12)
@@ -317,6 +328,7 @@ def test_order_of_the_methods(accuracies):
         gain = accuracies(method, "dagger") - accuracies(method)
         assert 3 < float(gain.mean()) < 5.5
         assert abs(float(accuracies(method, "logn").mean() - accuracies(method, "dagger").mean())) < 1
+    assert float(accuracies("mixed-0.625", "logn").mean()) <= float(accuracies("mixed-0.625", "dagger").mean())
 
 
 def test_repeats_give_nothing(accuracies):
@@ -350,6 +362,16 @@ def test_the_best_exponent_moves_with_the_factor(accuracies, stored):
         heights[factor] = max(means.values())
     assert best == {8: 0.75, 16: 0.75, 32: 0.875, 64: 1, 128: 1.25}
     assert sorted(heights, key=heights.get)[-2:] == [64, 128]
+
+
+def test_new_angles_of_the_rival(stored):
+    trained = 63 * rl.rope_frequencies(64)
+    for omega, expected in (
+        (rl.mixed_radix_frequencies(64, 8), 22),
+        (rl.ntk_frequencies(64, stored["same_reach"]), 11),
+    ):
+        new = (trained < 2 * math.pi) & (511 * omega > 1.02 * trained)
+        assert int(new.sum()) == expected
 
 
 def test_the_rival_wins(accuracies, stored):

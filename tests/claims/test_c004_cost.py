@@ -233,6 +233,17 @@ def test_share_of_attention_formula():
     assert sp.simplify(theirs.subs(d_ff, 4 * d) - length / (length + 4)) == 0
 
 
+def test_width_of_the_network():
+    from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
+
+    gpt2, llama = GPT2Config(), LlamaConfig()
+    assert gpt2.n_inner is None  # Hugging Face's GPT-2 then takes 4 times the width
+    assert llama.intermediate_size / llama.hidden_size == pytest.approx(2.69, abs=5e-3)
+    small = LlamaConfig(vocab_size=8, hidden_size=16, intermediate_size=43, num_hidden_layers=1, num_attention_heads=1)
+    network = LlamaForCausalLM(small).model.layers[0].mlp
+    assert sorted(tuple(weight.shape) for weight in network.parameters()) == [(16, 43), (43, 16), (43, 16)]
+
+
 def test_share_of_attention_at_512_and_2048():
     for length, theirs, counted, more in ((512, 0.992, 0.10, 0.05), (2048, 0.998, 0.308, 0.154)):
         assert length / (length + 4) == pytest.approx(theirs, abs=5e-4)
