@@ -309,6 +309,14 @@ def test_temperature_does_most_of_the_work():
     """The first two tables of the section."""
     others = ("rope", "pi", "ntk-aware", "ntk-mixed", "by-parts", "llama3", "yarn-ramp")
     assert all(bool((at("yarn", 512) > at(other, 512)).all()) for other in others)
+    chapter_03 = json.loads((byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8"))["rows"]
+    means = {
+        name: sum(100 * r["accuracy"] for r in chapter_03 if r["method"] == name and r["length"] == 512) / 5
+        for name in {row["method"] for row in chapter_03}
+    }
+    assert max(means, key=means.__getitem__) == "ntk-aware-128"
+    assert round(means["ntk-aware-128"], 1) == 44.5
+    assert float(at("yarn", 512).min()) > max(means.values())
     by_circles = float((at("yarn-ramp", 512) - at("ntk-aware", 512)).mean())
     by_temperature = float((at("yarn", 512) - at("yarn-ramp", 512)).mean())
     assert by_circles == pytest.approx(5, abs=1)
