@@ -384,6 +384,7 @@ def test_windows():
         if model != "plain":
             assert max(found[w] for w in (24, 32, 40, 48, 56)) < min(found.values()) + 0.03
             assert found[64] > found[56] + 0.03
+        assert all(found[64] > found[w] for w in (24, 32, 40, 48, 56, 60))
     plain = by_window("plain")
     assert all(plain[64] > plain[w] for w in (16, 24, 32, 40, 48, 56, 60))
     assert plain[64] < mean(at("plain", "rope", 512)) - 0.5
@@ -397,6 +398,7 @@ def test_coverage_draws_the_line():
         assert found[4] > found[8] + 0.2
         assert found[8] > found[16] + (0.2 if w == 32 else 0)
         assert found[64] > found[16] - 0.02
+        assert w == 16 or f"{found[8] - found[16]:.2f} still" in CHAPTER
     assert (w + 1 + 8 * (63 - w), 17 + 8 * 47) == (281, 393)
 
 
@@ -438,6 +440,11 @@ def test_relatives():
         for method in ("rerope-16", "rerope-32", "leaky-16-16", "leaky-32-16")
     )
     assert found["window-64"] < best_bent
+    rope = mean(
+        [loss for n in STORED["few_seeds"] for loss in losses("rows", model="plain", method="rope", length=64, seed=n)]
+    )
+    assert round(rope - found["window-64"], 2) == 0.03
+    assert "worth 0.03 nats" in CHAPTER
 
 
 def test_questions_tell_what_the_loss_does_not():
@@ -454,8 +461,8 @@ def test_questions_tell_what_the_loss_does_not():
     assert share("rerope-32", False, 384) > 0.9
     assert share("rope", False, 384) == 0
     at_eight = [row["recall"]["8"] for row in STORED["recall"] if (row["method"], row["scale"]) == ("rope", False)]
-    assert sum(value <= 0.5 for value in at_eight) == 2
-    assert share("window-64", False, 192) < 0.05
+    assert sorted(round(100 * value) for value in at_eight) == [23, 50, 100]
+    assert max(share("window-64", False, distance) for distance in (96, 192, 384)) < 0.05
     assert share("window-64", False, 40) == 1
 
 
