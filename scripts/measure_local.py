@@ -165,7 +165,7 @@ def alibi_rows(windows: Tensor, seeds: tuple[int, ...]) -> list[dict]:
 def main(seeds: tuple[int, ...]) -> None:
     windows = byte_lm.evaluation_windows()
     sinks, rows = sink_rows(windows, seeds), long_rows(windows, seeds)
-    shutil.copy(path_of("rope", 0), byte_lm.CHECKPOINTS / "local_byte_lm.safetensors")
+    shutil.copyfile(path_of("rope", 0), byte_lm.CHECKPOINTS / "local_byte_lm.safetensors")
     result = {
         **provenance(__file__),
         "seeds": list(seeds),

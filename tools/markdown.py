@@ -171,6 +171,8 @@ class Labels:
                 if label:
                     text = f"({full})" if kind == "equation" else f"{kind} {full}"
                     anchor = f"equation-{label}" if kind == "equation" else label
+                    if kind in ("equation", "Figure"):  # there Sphinx makes an HTML name of the label
+                        anchor = anchor.replace("_", "-")
                     self.labels[label] = Label(text, path.stem, anchor.lower())
         self.add_targets(source, path.stem)
 
