@@ -33,15 +33,20 @@ def trained(seed: int, config: byte_lm.Config | None = None, plan: Plan | None =
     recipe = repr((asdict(config), plan, seed, digest(text), torch.__version__, source()))
     path = MODELS / f"{hashlib.sha256(recipe.encode()).hexdigest()[:16]}.safetensors"
     if not path.exists():
-        model, begin = byte_lm.build(config, seed, plan), time.perf_counter()
-        losses = byte_lm.train(model, text, config, seed)
-        MODELS.mkdir(exist_ok=True)
-        unfinished = path.with_suffix(f".{time.time_ns()}")  # an interrupted run leaves no half of a file
-        byte_lm.save(model, unfinished)
-        unfinished.rename(path)
-        last = sum(losses[-50:]) / 50
-        print(f"trained seed {seed}: {time.perf_counter() - begin:.0f} s, loss {last:.4f}: {plan}", flush=True)
+        train_and_keep(path, byte_lm.build(config, seed, plan), text, config, seed, f"seed {seed}: {plan}")
     return byte_lm.load(path, config, plan)
+
+
+def train_and_keep(path: Path, model: byte_lm.ByteLM, text: Any, config: byte_lm.Config, seed: int, name: str) -> None:
+    """Train, and write the file at once and whole: an interrupted run leaves no half of it."""
+    begin = time.perf_counter()
+    losses = byte_lm.train(model, text, config, seed)
+    path.parent.mkdir(exist_ok=True)
+    unfinished = path.with_suffix(f".{time.time_ns()}")
+    byte_lm.save(model, unfinished)
+    unfinished.rename(path)
+    last = sum(losses[-50:]) / 50
+    print(f"trained {name}: {time.perf_counter() - begin:.0f} s, loss {last:.4f}", flush=True)
 
 
 @cache

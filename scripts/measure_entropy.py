@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import MODELS, digest, measure, provenance, source, store, trained, training_text
+from common import MODELS, digest, measure, provenance, source, store, train_and_keep, trained, training_text
 from torch import Tensor
 
 from rope_lessons import LogN, Plan, attention, attention_entropy, scheme
@@ -81,12 +81,7 @@ def trained_normed(seed: int, kind: str) -> byte_lm.ByteLM:
         torch.manual_seed(seed)
         model = Normed(kind)
     if not path.exists():
-        losses = byte_lm.train(model, text, CONFIG, seed)
-        MODELS.mkdir(exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        byte_lm.save(model, unfinished)
-        unfinished.rename(path)
-        print(f"trained seed {seed}, {kind}: loss {sum(losses[-50:]) / 50:.4f}", flush=True)
+        train_and_keep(path, model, text, CONFIG, seed, f"seed {seed}, {kind}")
     model.load_state_dict({name: value.float() for name, value in load_file(path).items()})
     return model.eval()
 

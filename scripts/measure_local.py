@@ -12,14 +12,13 @@ import argparse
 import hashlib
 import inspect
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import MODELS, digest, measure, provenance, source, store, trained, training_text
+from common import MODELS, digest, measure, provenance, source, store, train_and_keep, trained, training_text
 from torch import Tensor
 
 from rope_lessons import attention
@@ -53,15 +52,9 @@ def trained_model(name: str, seed: int) -> byte_lm.ByteLM:
     """A model of this chapter after its training, weights rounded as a shipped file holds them."""
     path, plan = path_of(name, seed), TRAIN.get(name, TRAIN["rope"])
     if not path.exists():
-        model, begin = byte_lm.build(CONFIG, seed, plan), time.perf_counter()
+        # it reads windows from this, as from a tensor
         text = recall.RecallText(training_text(), seed, start=name != WITHOUT_START)
-        losses = byte_lm.train(model, text, CONFIG, seed)  # type: ignore[arg-type]  # it reads windows, as from a tensor
-        MODELS.mkdir(exist_ok=True)
-        unfinished = path.with_suffix(f".{time.time_ns()}")  # an interrupted run leaves no half of a file
-        byte_lm.save(model, unfinished)
-        unfinished.rename(path)
-        last = sum(losses[-50:]) / 50
-        print(f"trained {name}, seed {seed}: {time.perf_counter() - begin:.0f} s, loss {last:.4f}", flush=True)
+        train_and_keep(path, byte_lm.build(CONFIG, seed, plan), text, CONFIG, seed, f"{name}, seed {seed}")
     return byte_lm.load(path, CONFIG, plan)
 
 
