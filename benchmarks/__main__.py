@@ -1,4 +1,5 @@
-"""Every row of the benchmark table, in one run; the result goes to ``results/bench_<device>.json``.
+"""Every row of the benchmark table, in one run; the result goes to ``results/bench_<device>.json``, and
+a copy into the package.
 
     python -m benchmarks                 # all tables
     python -m benchmarks memory decode   # these only; the others in the file stay
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 from benchmarks import decode, memory, rotary, speed, training
+from rope_lessons.lab.byte_lm import CHECKPOINTS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,8 +54,9 @@ def main() -> None:
         for row in result[name]:
             print(name, json.dumps(row), flush=True)
         print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(result, indent=2) + "\n", "utf8")
+        for copy in (path, CHECKPOINTS / path.name):  # the second travels with the package, for chapter 13
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_text(json.dumps(result, indent=2) + "\n", "utf8")
     print(f"stored in {path.relative_to(ROOT)}")
 
 

@@ -158,10 +158,17 @@ def _backward_piece_lse(
 def _calls(
     q_len: int, k_len: int, edges: Sequence[int], reach: int | None, causal: bool, kernel: str
 ) -> list[tuple[int, Part]]:
-    """Every kernel call: the number of its band, and the part."""
+    """Every call of this kernel."""
+    slides = causal and kernels.KERNELS[kernel].slides()
+    return plan(q_len, k_len, edges, reach, causal, grain=kernels.KERNELS[kernel].grain, slides=slides)
+
+
+def plan(
+    q_len: int, k_len: int, edges: Sequence[int], reach: int | None, causal: bool, *, grain: int, slides: bool
+) -> list[tuple[int, Part]]:
+    """Every kernel call: the number of its band, and the part. ``grain`` and ``slides``: see ``parts.py``."""
     if not causal:
         return [(0, Part("full", (0, q_len), (0, k_len)))] if q_len else []
-    grain, slides = kernels.KERNELS[kernel].grain, kernels.KERNELS[kernel].slides()
     stop = k_len if reach is None else min(reach, k_len)
     ends = [min(end, stop) for end in (*edges[1:], stop)]
     cut = [

@@ -30,6 +30,7 @@ from rope_lessons.scheme import default_base_scale
 # there); up to 512 the time is milliseconds either way, and the reference is the equation itself.
 CPU_PAIRS = 512 * 512
 Table = tuple[Tensor, Tensor]  # cosines and sines
+Rule = tuple[float, float]  # a token at p is turned by (slope p) ω as a key, (offset + slope p) ω as a query
 
 # --- what it takes ---------------------------------------------------------------------------------------------------
 
@@ -172,25 +173,28 @@ def _documents(call: Call) -> tuple[Tensor | None, Tensor | None]:
 
 def _turned(call: Call, scale: Tensor | None) -> tuple[list[Tensor], list[Tensor], list[int]]:
     """Queries and keys of each band, turned by its rule and scaled; and the distances in tokens where bands begin."""
-    scheme = call.scheme
+    scheme, turns = call.scheme, rules(call)
     if call.frequencies is None:
         return [_scaled(call.q, scale).to(call.q.dtype)], [call.k], [0]
-    near = (1.0, 0.0)
-    far = (scheme.slope, scheme.window * (1.0 - scheme.slope))
-    if bends(call):
-        rules = [(near, 0), (far, _edge(call))]
-        reach = call.k_len if scheme.visible_window is None else scheme.visible_window
-        rules = [(rule, edge) for rule, edge in rules if edge < reach]
-    else:
-        rules = [(far if scheme.window == 0 else near, 0)]
     queries, keys = [], []
-    for (slope, offset), _ in rules:
+    for (slope, offset), _ in turns:
         q_table, k_table = _tables(call, slope, offset)
         wide = call.q if scale is None or call.q.dtype == torch.float64 else call.q.float()
         q = rotate(wide, *q_table, layout=scheme.layout)
         queries.append(_scaled(q, scale).to(call.q.dtype))
         keys.append(call.k if k_table is None else rotate(call.k, *k_table, layout=scheme.layout))
-    return queries, keys, [edge for _, edge in rules]
+    return queries, keys, [edge for _, edge in turns]
+
+
+def rules(call: Call) -> list[tuple[Rule, int]]:
+    """For each band: slope and offset of the positions that turn it, and the distance in tokens where it begins."""
+    scheme = call.scheme
+    near: Rule = (1.0, 0.0)
+    far: Rule = (scheme.slope, scheme.window * (1.0 - scheme.slope))
+    if not bends(call):
+        return [(far if scheme.window == 0 else near, 0)]
+    reach = call.k_len if scheme.visible_window is None else scheme.visible_window
+    return [(rule, edge) for rule, edge in ((near, 0), (far, _edge(call))) if edge < reach]
 
 
 def _tables(call: Call, slope: float, offset: float) -> tuple[Table, Table | None]:

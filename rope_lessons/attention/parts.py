@@ -36,6 +36,21 @@ class Part(NamedTuple):
     pitch: int = 0
     window: int = 0
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs of query and key it scores.
+
+        >>> Part("causal", (0, 3), (0, 3)).pairs, Part("reversed", (0, 3), (0, 3)).pairs
+        (6, 3)
+        """
+        rows, keys = self.rows[1], self.keys[1]
+        if self.kind == "sliding":
+            first = keys - rows + 1  # keys up to the first row's own; each row has one more
+            short = min(rows, max(self.window - first, 0))  # rows that see less than a window
+            return short * first + short * (short - 1) // 2 + (rows - short) * self.window
+        each = {"full": rows * keys, "causal": rows * (rows + 1) // 2, "reversed": rows * (rows - 1) // 2}
+        return self.blocks * each[self.kind]
+
 
 def causal_band(
     q_len: int, k_len: int, low: int = 0, high: int | None = None, *, grain: int = 0, slides: bool = False

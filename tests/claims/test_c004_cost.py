@@ -1,4 +1,4 @@
-"""Document 004 (article 13 and its extension): what a bent distance costs. Chapters 08 and 09.
+"""Document 004 (article 13 and its extension): what a bent distance costs. Chapters 08, 09 and 13.
 
 Products are counted by PyTorch's counter on tensors without memory (device "meta"), pairs at the calls of the kernels.
 """

@@ -1,0 +1,187 @@
+"""Exercises of chapter 13."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from rope_lessons.exercises import Exercise
+
+
+def _decode_intensity(heads: int, kv_heads: int, itemsize: int) -> float:
+    return 2 * heads / (kv_heads * itemsize)
+
+
+def _largest(memory: int, heads: int, itemsize: int) -> int:
+    return math.isqrt(memory // (2 * heads * itemsize))
+
+
+def _roofline(operations: float, moved: float, peak: float, bandwidth: float) -> float:
+    return max(operations / peak, moved / bandwidth)
+
+
+Numbers = Sequence[float]
+
+
+def _online(scores: Numbers, values: Numbers, block: int) -> tuple[float, float]:
+    top, total, output = -math.inf, 0.0, 0.0
+    for start in range(0, len(scores), block):
+        piece = scores[start : start + block]
+        new = max(top, *piece)
+        shrink = math.exp(top - new)
+        weights = [math.exp(x - new) for x in piece]
+        total = total * shrink + sum(weights)
+        output = output * shrink + sum(w * v for w, v in zip(weights, values[start:], strict=False))
+        top = new
+    return output / total, top + math.log(total)
+
+
+def _without(what: str) -> Callable[[Numbers, Numbers, int], tuple[float, float]]:
+    """The loop above, with one of its two rescalings left out."""
+
+    def online(scores: Numbers, values: Numbers, block: int) -> tuple[float, float]:
+        top, total, output = -math.inf, 0.0, 0.0
+        for start in range(0, len(scores), block):
+            piece = scores[start : start + block]
+            new = max(top, *piece)
+            shrink = math.exp(top - new)
+            weights = [math.exp(x - new) for x in piece]
+            total = total * (1 if "sum" in what else shrink) + sum(weights)
+            old = output * (1 if "output" in what else shrink)
+            output = old + sum(w * v for w, v in zip(weights, values[start:], strict=False))
+            top = new
+        return output / total, top + math.log(total)
+
+    return online
+
+
+def _cache_bytes(length: int, window: int, kv_heads: int, head_dim: int, itemsize: int) -> int:
+    return (2 * length + min(window, length)) * kv_heads * head_dim * itemsize
+
+
+def _pairs(length: int, window: int) -> list[int]:
+    blocks, tail = divmod(length, window)
+    diagonal = blocks * window * (window + 1) // 2 + tail * (tail + 1) // 2
+    before = (blocks - 1) * window * (window - 1) // 2 + tail * (window - 1) - tail * (tail - 1) // 2
+    return [diagonal, before, (length - window) * (length - window + 1) // 2]
+
+
+def _tail_forgotten(length: int, window: int) -> list[int]:
+    blocks, far = length // window, (length - window) * (length - window + 1) // 2
+    return [blocks * window * (window + 1) // 2, (blocks - 1) * window * (window - 1) // 2, far]
+
+
+def _long_enough(extra: float, ridge: float, itemsize: int, share: float) -> float:
+    return (5 * itemsize + 24) / 2 * ridge * share / extra
+
+
+EXERCISES = {
+    "decode_intensity": Exercise(
+        reference=_decode_intensity,
+        cases=[(8, 8, 2), (32, 8, 2), (32, 8, 4), (71, 1, 2), (32, 4, 1)],
+        normalise=float,
+        mistakes={
+            "heads that share a key read it once: divide by the bytes of the key heads only": (lambda h, g, c: 2 / c),
+            "a key and a value are read for each pair: two vectors, so half of this": lambda h, g, c: 4 * h / (g * c),
+            "a product and a sum are two operations, so twice this": lambda h, g, c: h / (g * c),
+            "the quotient is upside down: operations for each byte": lambda h, g, c: g * c / (2 * h),
+        },
+    ),
+    "largest": Exercise(
+        reference=_largest,
+        cases=[(16 * 10**9, 32, 2), (141 * 10**9, 32, 2), (80 * 10**9, 8, 4), (10**9, 1, 2)],
+        normalise=int,
+        mistakes={
+            "there are two matrices, near and far": lambda m, h, c: math.isqrt(m // (h * c)),
+            "every head has matrices of its own": lambda m, h, c: math.isqrt(m // (2 * c)),
+            "a matrix of L by L numbers grows with the square: take the root": lambda m, h, c: m // (2 * h * c),
+            "a number takes itemsize bytes": lambda m, h, c: math.isqrt(m // (2 * h)),
+        },
+    ),
+    "roofline": Exercise(
+        reference=_roofline,
+        cases=[(1e12, 1e9, 1e15, 5e12), (1e9, 1e9, 1e15, 5e12), (4e9, 2e9, 65e12, 320e9), (0.0, 3e9, 1e14, 1e12)],
+        normalise=float,
+        tolerance=1e-9,
+        mistakes={
+            "products and bytes go on at the same time: the longer of the two counts, not their sum": (
+                lambda f, b, p, w: f / p + b / w
+            ),
+            "the longer of the two counts, not the shorter: the kernel waits for both": (
+                lambda f, b, p, w: min(f / p, b / w)
+            ),
+            "the bytes count too, and where products are few they take longer": lambda f, b, p, w: f / p,
+        },
+    ),
+    "online": Exercise(
+        reference=_online,
+        cases=[
+            ([0.0, 0.0, math.log(2), -1.0], [1.0, 3.0, 5.0, 7.0], 2),
+            ([3.0, 1.0, 2.0, 5.0, 4.0], [1.0, -2.0, 0.5, 4.0, 1.0], 2),
+            ([1.0, 2.0, 3.0], [2.0, 0.0, 1.0], 1),
+            ([1000.0, 1001.0, 999.0], [1.0, 2.0, 3.0], 2),
+        ],
+        normalise=lambda answer: [float(value) for value in answer],
+        mistakes={
+            "the sum shrinks with every new maximum; the output so far must shrink by the same factor": (
+                _without("output")
+            ),
+            "the output shrinks with every new maximum; the sum so far must shrink by the same factor": (
+                _without("sum")
+            ),
+            "with a new maximum, what was summed before is too large: multiply sum and output by exp(old - new)": (
+                _without("sum and output")
+            ),
+            "the output is right; the log-sum-exp is the maximum plus the logarithm of the sum": (
+                lambda scores, values, block: (_online(scores, values, block)[0], max(scores))
+            ),
+        },
+    ),
+    "cache_bytes": Exercise(
+        reference=_cache_bytes,
+        cases=[(16_384, 1024, 8, 128, 2), (65_536, 1024, 8, 64, 4), (100, 1024, 2, 8, 2), (5000, 0, 1, 64, 2)],
+        normalise=int,
+        mistakes={
+            "the near-ready keys of the last window are missing": lambda n, w, h, d, c: 2 * n * h * d * c,
+            "near-ready keys are kept for the last window only, not for every token": (
+                lambda n, w, h, d, c: 3 * n * h * d * c
+            ),
+            "values are kept too, one for each token": lambda n, w, h, d, c: (n + min(w, n)) * h * d * c,
+            "a ring holds no more tokens than there are": lambda n, w, h, d, c: (2 * n + w) * h * d * c,
+            "the ring holds keys only; a value is the same near and far": (
+                lambda n, w, h, d, c: 2 * (n + min(w, n)) * h * d * c
+            ),
+        },
+    ),
+    "pairs": Exercise(
+        reference=_pairs,
+        cases=[(12, 4), (14, 4), (10, 3), (7, 7), (9, 1), (4096, 1000)],
+        normalise=lambda answer: [int(value) for value in answer],
+        mistakes={
+            "right where the window divides the length; the last, shorter block has its triangles too": _tail_forgotten,
+            "the triangle before a block is strict, w (w - 1)/2 pairs: key c is kept for query a where c > a": (
+                lambda n, w: [_pairs(n, w)[0], _pairs(n, w)[1] + n - w, _pairs(n, w)[2]]
+            ),
+            "the far triangle has its diagonal, the pairs at the distance w: (L - w)(L - w + 1)/2": (
+                lambda n, w: [*_pairs(n, w)[:2], (n - w) * (n - w - 1) // 2]
+            ),
+        },
+    ),
+    "long_enough": Exercise(
+        reference=_long_enough,
+        cases=[(0.25, 206.0, 2, 1.0), (0.25, 206.0, 2, 0.35), (0.08, 203.0, 2, 0.5), (0.1, 20.0, 4, 1.0)],
+        normalise=float,
+        mistakes={
+            "a slower kernel makes the same extra a smaller part: multiply by the share of the peak": (
+                lambda x, r, c, s: (5 * c + 24) / 2 * r / x
+            ),
+            "the share is on the wrong side: a slower kernel needs a shorter text": (
+                lambda x, r, c, s: (5 * c + 24) / 2 * r / (s * x)
+            ),
+            "half as long: a token sees half the text on average, which is where the 2 comes from": (
+                lambda x, r, c, s: (5 * c + 24) * r * s / x
+            ),
+            "34 is 5 c + 24 for numbers of two bytes": (lambda x, r, c, s: 17 * r * s / x),
+        },
+    ),
+}

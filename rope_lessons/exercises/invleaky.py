@@ -1,0 +1,136 @@
+"""Exercises of chapter 09."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rope_lessons.exercises import Exercise
+
+
+def _told(train_length: int, window: int, slope: float) -> list[float]:
+    return [x if x < window else window + slope * (x - window) for x in range(train_length)]
+
+
+def _covered(train_length: int, window: int, slope: float) -> int:
+    return math.floor(max(_told(train_length, window, slope))) + 1
+
+
+def _slope_needed(train_length: int, window: int, factor: float) -> float:
+    return (factor * train_length - 1 - window) / (train_length - 1 - window)
+
+
+def _seen(train_length: int, window: int, slope: int, length: int) -> int:
+    return len(set(_told(train_length, window, slope)) & set(range(length)))
+
+
+def _alias(omega: float, step: int) -> float:
+    turn = 2 * math.pi / step
+    return abs(omega - turn * round(omega / turn))
+
+
+def _all_seen(train_length: int, windows: Sequence[int], slope: int, length: int) -> bool:
+    told = {x for window in windows for x in _told(train_length, window, slope)}
+    return set(range(length)) <= told
+
+
+EXERCISES = {
+    "told": Exercise(
+        reference=_told,
+        cases=[(3, 1, 3), (6, 2, 3), (6, 0, 2), (4, 6, 5), (5, 2, 1.5)],
+        normalise=lambda answer: [float(value) for value in answer],
+        mistakes={
+            "a text of N tokens has the distances 0 to N - 1: leave N out": lambda n, w, r: _told(n + 1, w, r),
+            "you bent as Leaky ReRoPE does at test: in training the far steps are multiplied by r": (
+                lambda n, w, r: _told(n, w, 1 / r)
+            ),
+            "the part below the window keeps its length: multiply x - w, not x": (
+                lambda n, w, r: [x if x < w else r * x for x in range(n)]
+            ),
+        },
+    ),
+    "covered": Exercise(
+        reference=_covered,
+        cases=[(3, 1, 3), (512, 128, 16), (512, 128, 8), (64, 16, 16), (64, 63, 16), (64, 80, 16), (64, 0, 8)],
+        normalise=int,
+        mistakes={
+            "this is the theorem of document 004: its N should be N - 1, the largest distance of training": (
+                lambda n, w, r: w + r * (n - w) if w < n else n
+            ),
+            "a text of L tokens has distances up to L - 1: the length is one more than the largest distance": (
+                lambda n, w, r: math.floor(max(_told(n, w, r)))
+            ),
+            "right while the window is below N; a longer window bends nothing, and the length is N": (
+                lambda n, w, r: math.floor(w + 1 + r * (n - 1 - w))
+            ),
+        },
+    ),
+    "slope_needed": Exercise(
+        reference=_slope_needed,
+        cases=[(512, 128, 8), (64, 16, 8), (4096, 1024, 4), (64, 0, 2), (3, 1, 2)],
+        normalise=float,
+        mistakes={
+            "this is document 004's formula: it loses a window, and uses N where the largest distance is N - 1": (
+                lambda n, w, factor: ((factor - 1) * n + w) / (n - w)
+            ),
+            "the factor itself is too little: the window is covered one to one, so the rest must grow faster": (
+                lambda n, w, factor: factor
+            ),
+            "that is the rule of thumb; what is needed is less": lambda n, w, factor: 2 * factor,
+            "count distances, not tokens: a text of L tokens has distances up to L - 1": (
+                lambda n, w, factor: (factor * n - w) / (n - w)
+            ),
+        },
+    ),
+    "seen": Exercise(
+        reference=_seen,
+        cases=[(3, 1, 3, 5), (512, 128, 16, 4096), (64, 16, 16, 512), (64, 16, 1, 512), (64, 16, 8, 512), (6, 2, 3, 8)],
+        normalise=int,
+        mistakes={
+            "these are the far ones; the distances inside the window are seen too": (
+                lambda n, w, r, length: _seen(n, w, r, length) - w
+            ),
+            "every distance of training counted, also those that the test does not reach": lambda n, w, r, length: n,
+            "this is the reach; most distances within it are never told": (
+                lambda n, w, r, length: min(length, _covered(n, w, r))
+            ),
+        },
+    ),
+    "alias": Exercise(
+        reference=_alias,
+        cases=[(0.4216965, 16), (1.0, 16), (0.01, 16), (0.3, 8), (0.7498942, 16)],
+        normalise=float,
+        mistakes={
+            "a slower pair goes through the points: take off whole turns per step": lambda omega, step: omega,
+            "round to the nearest number of whole turns; rounding down leaves a pair that may be faster than needed": (
+                lambda omega, step: omega % (2 * math.pi / step)
+            ),
+            "that is the angle from one visited distance to the next; divide it by the step": (
+                lambda omega, step: _alias(omega, step) * step
+            ),
+        },
+    ),
+    "all_seen": Exercise(
+        reference=_all_seen,
+        cases=[
+            (64, list(range(16, 32)), 16, 512),
+            (64, [16], 16, 512),
+            (64, list(range(16, 31)), 16, 512),
+            (64, list(range(16, 32)), 16, 600),
+            (6, [1, 2], 2, 9),
+            (6, [1, 3], 2, 9),
+        ],
+        normalise=bool,
+        mistakes={
+            "in range is not enough: every distance must be told with one of the windows": (
+                lambda n, windows, r, length: max(_covered(n, w, r) for w in windows) >= length
+            ),
+            "you asked that every window see everything; together is enough": (
+                lambda n, windows, r, length: all(_all_seen(n, [w], r, length) for w in windows)
+            ),
+            "the right remainders are not enough: the largest window must reach the end as well": (
+                lambda n, windows, r, length: {w % r for w in windows} == set(range(r))
+            ),
+        },
+    ),
+}

@@ -1,0 +1,384 @@
+"""Figures of chapter 13."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure as MatplotlibFigure
+
+from rope_lessons.attention import cost
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Explorable,
+    Knob,
+    new_figure,
+    styled,
+)
+from rope_lessons.lab import bench
+from rope_lessons.scheme import scheme
+
+__all__ = ["gpu_cut", "gpu_losses", "gpu_memory", "gpu_peak", "gpu_ratios", "gpu_roofline"]
+
+Result = Mapping[str, Any] | None
+NOT_MEASURED = f"GPU: {bench.NOT_MEASURED}"
+
+
+def _size(length: float) -> str:
+    return f"{length / 1024:g}k" if length >= 1024 else f"{length:g}"
+
+
+# --- the roofline ----------------------------------------------------------------------------------------------------
+
+
+def roofline_points() -> dict[str, float]:
+    """Operations a byte of some kernels in 16 bits, 32 heads of 128 channels."""
+    many = cost.Sizes(32_768, heads=32, kv_heads=32, head_dim=128)
+    grouped = many._replace(kv_heads=8)
+    rerope = scheme("rerope", dim=128, window=1024)
+    merge = next(step for step in cost.engine_cost(rerope, many, slides=True) if step.name == "merge")
+    points = {"merge": merge.intensity, "rotary": cost.plain_cost(many)[0].intensity}
+    points["decode"] = cost.decode_cost(many)[0].intensity
+    points["decode, 4 heads a key"] = cost.decode_cost(grouped)[0].intensity
+    for length in (512, 8192):
+        points[f"prompt of {_size(length)}"] = cost.plain_cost(many._replace(length=length))[1].intensity
+    return points
+
+
+@styled
+def gpu_roofline() -> tuple[MatplotlibFigure, str]:
+    """Peak speed against operations a byte on two cards, and where the kernels of a model stand."""
+    figure, axis = new_figure(height=4.8)
+    x = np.logspace(-1.3, 4, 200)
+    for card, color in ((cost.H200, BLUE), (cost.T4, ORANGE)):
+        axis.plot(x, np.minimum(card.flops, x * card.bandwidth) / 1e12, color=color, label=card.name)
+    points = roofline_points()
+    for number, (name, intensity) in enumerate(points.items()):
+        axis.axvline(intensity, color=GREY, linewidth=1, linestyle=":")
+        for card in (cost.H200, cost.T4):
+            height = min(card.flops, intensity * card.bandwidth) / 1e12
+            axis.plot(intensity, height, "o", color="black", markersize=5)
+        axis.text(intensity * 1.1, 0.0032 * 3.1**number, name, fontsize=11, backgroundcolor="white")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_ylim(2e-3, 3e3)
+    axis.set_xlim(x[0], 4e4)
+    axis.set_xlabel("operations a byte")
+    axis.set_ylabel("at most, 10¹² operations a second")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    said = ", ".join(f"{name} at {value:.4g}" for name, value in points.items())
+    alt = f"""Attainable speed against operations a byte, both axes logarithmic, of the H200 and the T4. Each line rises
+        with the bytes and becomes flat at {cost.H200.ridge:.0f} and {cost.T4.ridge:.0f} operations a byte. Dotted lines
+        mark kernels: {said}. Only the prompts lie near the flat part or on it."""
+    return figure, alt
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+
+def memory_bytes(length: int, heads: int = 32, head_dim: int = 128) -> tuple[int, int]:
+    """Forward, one layer, 16 bits: two matrices of scores; and what the engine makes: three turned tensors, the output,
+    its float32 sum, one part's output in both types, two log-sum-exps."""
+    channels = heads * length * head_dim
+    return 2 * 2 * heads * length**2, (3 * 2 + 2 + 4 + 2 + 4) * channels + 2 * 4 * heads * length
+
+
+@styled
+def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, str]:
+    """Bytes of one layer's attention against the length, and where cards are full."""
+    figure, axis = new_figure(height=4.4)
+    lengths = 2 ** np.arange(10, 21)
+    eager, engine = zip(*(memory_bytes(int(length), heads, head_dim) for length in lengths), strict=True)
+    axis.plot(lengths, np.array(eager) / 1e9, color=RED, marker="s", label="two matrices of scores")
+    axis.plot(lengths, np.array(engine) / 1e9, color=BLUE, marker="o", label="the engine")
+    for card in (cost.T4, cost.H200):
+        axis.axhline(card.memory / 1e9, color="black", linewidth=1, linestyle=":")
+        axis.text(lengths[0], card.memory / 1e9 * 1.15, f"{card.name}, {card.memory / 1e9:g} GB")
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.set_xticks(lengths[::2], [_size(length) for length in lengths[::2]])
+    axis.minorticks_off()
+    axis.set_xlabel("tokens")
+    axis.set_ylabel("gigabytes")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    at = {n: [f"{b / 1e9:.3g}" for b in memory_bytes(n, heads, head_dim)] for n in (4096, 32_768, 131_072)}
+    said = "; ".join(f"{_size(n)}: {a} against {b} GB" for n, (a, b) in at.items())
+    alt = f"""Memory of one layer's attention with {heads} heads against the length, both axes logarithmic. Two matrices
+        of scores rise with the square, the engine in proportion. {said}. Dotted lines mark the memory of a T4, which
+        the matrices pass between 8k and 16k tokens, and of an H200, passed just after 32k."""
+    return figure, alt
+
+
+@styled
+def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
+    """Measured peak memory of forward and backward against the length, a panel for each device."""
+    shares = [1.0 if result else 0.3 for result in (cpu, cuda)]
+    figure, axes = new_figure(2, 1, height=1 + 2.8 * sum(shares), gridspec_kw={"height_ratios": shares})
+    said = []
+    for axis, name, result in zip(axes, ("CPU", "GPU"), (cpu, cuda), strict=True):
+        axis.set_title(f"{name}, forward and backward, one head")
+        if result is None:
+            said.append(_empty(axis))
+            continue
+        rows = result["memory"]
+        for side, color, marker in (("eager", RED, "s"), ("rerope", BLUE, "o")):
+            found = [(row["length"], row[f"{side}_megabytes"]) for row in rows if f"{side}_megabytes" in row]
+            label = "two matrices" if side == "eager" else "the engine"
+            axis.plot(*zip(*found, strict=True), color=color, marker=marker, label=label)
+            said.append(f"{name}, {label}: " + ", ".join(f"{mb} MB at {_size(n)}" for n, mb in found))
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_xticks([row["length"] for row in rows], [_size(row["length"]) for row in rows])
+        axis.minorticks_off()
+        axis.set_ylabel("peak, megabytes")
+    axes[1].set_xlabel("tokens")
+    handles = next(axis for axis in axes if axis.get_legend_handles_labels()[0]) if cpu or cuda else axes[0]
+    figure.legend(*handles.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"Peak memory against the length, both axes logarithmic. {'. '.join(said)}."
+    return figure, alt
+
+
+def _empty(axis: Any) -> str:
+    """A panel that says why it is empty."""
+    axis.text(0.5, 0.5, NOT_MEASURED, ha="center", va="center", transform=axis.transAxes, fontsize=14, color=RED)
+    axis.set_xticks([])
+    axis.set_yticks([])
+    axis.grid(False)
+    return NOT_MEASURED
+
+
+# --- ratios ----------------------------------------------------------------------------------------------------------
+
+SIDES = ((False, "forward", BLUE, "o"), (True, "forward_and_backward", GREEN, "s"))
+
+
+@styled
+def gpu_ratios(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
+    """Time of ReRoPE by the time of plain RoPE against L/w: measured, predicted, and the targets."""
+    figure, axes = new_figure(2, 1, height=7.4)
+    said = [*_ratios_cpu(axes[0], cpu), *_ratios_gpu(axes[1], cuda)]
+    for axis in axes:
+        axis.set_ylim(0.98, 1.55)
+        axis.set_xscale("log", base=2)
+        ticks = [4, 8, 16] if axis is axes[0] else [8, 16, 32]
+        axis.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
+        axis.set_xticks(ticks, [f"{tick}" for tick in ticks])
+        axis.minorticks_off()
+        axis.set_ylabel("time, plain RoPE = 1")
+    axes[1].set_xlabel("length by window, w = 1024")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Time of ReRoPE divided by the time of plain RoPE against the length in windows of 1024. {"; ".join(said)}.
+        All curves fall towards 1 as the text grows."""
+    return figure, alt
+
+
+def _targets(axis: Any, device: str) -> None:
+    """Forward and with backward have the same target at most lengths."""
+    for times, limits in bench.SPEED[device].items():
+        for limit in set(limits):
+            axis.plot([times / 1.15, times * 1.15], [limit, limit], color=RED, linewidth=2.5)
+    axis.plot([], [], color=RED, linewidth=2.5, label="target")
+
+
+def _ratios_cpu(axis: Any, result: Result) -> list[str]:
+    axis.set_title("CPU, float32")
+    _targets(axis, "cpu")
+    if result is None:
+        axis.text(0.5, 0.7, f"CPU: {bench.NOT_MEASURED}", ha="center", transform=axis.transAxes, color=RED)
+        return [f"CPU: {bench.NOT_MEASURED}"]
+    said = []
+    for backward, table, color, marker in SIDES:
+        rows = [row for row in result[table] if row["what"].startswith("rerope")]
+        times = [row["length"] / bench.WINDOW for row in rows]
+        name = "with backward" if backward else "forward"
+        axis.plot(times, [row["ratio"] for row in rows], marker, color=color, markersize=8, label=f"measured, {name}")
+        machine = bench.fit(rows[0], backward)
+        line = [bench.predicted_ratio("rerope", row["length"], backward, machine) for row in rows]
+        axis.plot(times, line, "--", color=color, linewidth=1.5, label=f"predicted, {name}")
+        pairs = [f"{row['ratio']:.2f} at {t:g}" for row, t in zip(rows, times, strict=True)]
+        said.append(f"CPU, {name}, measured: {', '.join(pairs)}")
+    return said
+
+
+def gpu_ratio(
+    length: int, window: int, efficiency: float, *, dim: int = 128, card: cost.Device = cost.H200, slides: bool = True
+) -> float:
+    """What the counts predict for a card in 16 bits, forward, when kernels reach this share of the peak products."""
+    sizes = cost.Sizes(length, heads=16, kv_heads=16, head_dim=dim)
+    engine = cost.engine_cost(scheme("rerope", dim=dim, window=window), sizes, slides=slides)
+    plain = cost.plain_cost(sizes)
+    return cost.seconds(engine, card, efficiency) / cost.seconds(plain, card, efficiency)
+
+
+def _ratios_gpu(axis: Any, result: Result) -> list[str]:
+    axis.set_title("H200, bfloat16: lines are predictions")
+    _targets(axis, "cuda")
+    said = []
+    times = np.array([8, 11.3, 16, 22.6, 32])
+    for efficiency, style in ((1.0, ":"), (0.35, "--")):
+        line = [gpu_ratio(int(t * bench.WINDOW), bench.WINDOW, efficiency) for t in times]
+        axis.plot(times, line, style, color=BLUE, linewidth=1.5)
+        beside = 0.015 if efficiency == 1 else -0.12
+        axis.text(8.2, line[0] + beside, f"forward, kernels at {efficiency:.0%} of the peak", fontsize=11)
+        said.append(f"predicted for an H200 at {efficiency:.0%} of the peak: {line[0]:.2f} at 8, {line[-1]:.2f} at 32")
+    if result is None:
+        axis.text(0.97, 0.9, NOT_MEASURED, ha="right", transform=axis.transAxes, fontsize=14, color=RED)
+        return [*said, NOT_MEASURED]
+    for _, table, color, marker in SIDES:
+        rows = [row for row in result[table] if row["what"].startswith("rerope,")]
+        axis.plot([row["length"] / bench.WINDOW for row in rows], [row["ratio"] for row in rows], marker, color=color)
+        said.append("GPU measured: " + ", ".join(f"{row['ratio']:.2f} at {row['length']}" for row in rows))
+    return said
+
+
+# --- the optional section --------------------------------------------------------------------------------------------
+
+
+@styled
+def gpu_losses(rows: Sequence[Mapping[str, Any]], train_length: int) -> tuple[MatplotlibFigure, str]:
+    """Loss of a pretrained model on the same last tokens against how much of the text it reads."""
+    figure, axis = new_figure(height=4.6)
+    said = []
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    looks = zip(names, (GREY, SKY, ORANGE, BLUE, GREEN, PURPLE), "osD^vX", strict=False)
+    for name, color, marker in looks:
+        found = [(row["length"], row["loss"]) for row in rows if row["name"] == name]
+        axis.plot(*zip(*found, strict=True), color=color, marker=marker, label=name)
+        said.append(f"{name}: " + ", ".join(f"{loss:.2f} at {n}" for n, loss in found))
+    axis.axvline(train_length, color="black", linewidth=1)
+    axis.set_xscale("log", base=2)
+    lengths = sorted({row["length"] for row in rows})
+    axis.set_xticks(lengths, [_size(length) for length in lengths])
+    axis.minorticks_off()
+    lowest = min(row["loss"] for row in rows)
+    axis.set_ylim(lowest - 0.2, min(max(row["loss"] for row in rows) + 0.2, lowest + 4))
+    axis.set_xlabel("tokens read")
+    axis.set_ylabel("loss on the last tokens, nats")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Loss on the same last tokens against how many tokens are read; a line marks the training length
+        {train_length}. {"; ".join(said)}."""
+    return figure, alt
+
+
+# --- the explorable: how the engine cuts the triangle --------------------------------------------------------------
+
+SIDE, LEFT, TOP = 300, 30, 44
+COLOURS = {"diagonal": "#8ec6e8", "before": "#f5c97a", "far": "#9fd8b4"}
+NAMES = {"diagonal": "diagonal blocks", "before": "the blocks before them", "far": "the far triangle"}
+# One token and head of 128 channels in bfloat16: bytes of plain RoPE's turns; of ours, the copy and the cast; of a
+# merge. A test compares them with attention/cost.py.
+PLAIN, ALWAYS, MERGE, ALONE = 1024, 1536 + 776 + 768, 2352, 1024 + 520
+
+
+def cut_ratio(length: int, window: int, percent: int) -> float:
+    """The prediction for an H200, in closed form as the script has it; both in units of 1024 tokens."""
+    tokens, far = 1024 * length, 1024 * max(length - window, 0)
+    products = 4 * 128 * tokens * (tokens + 1) / 2 / (percent / 100 * cost.H200.flops)
+    extra = ALWAYS * tokens + MERGE * far if far else ALONE * tokens
+    return (products + extra / cost.H200.bandwidth) / (products + PLAIN * tokens / cost.H200.bandwidth)
+
+
+def _paths(length: int, window: int) -> dict[str, str]:
+    """The ``d`` attributes of the three kinds of triangles."""
+    unit = SIDE / length
+
+    def x(n: float) -> str:
+        return f"{LEFT + n * unit:.1f}"
+
+    def y(n: float) -> str:
+        return f"{TOP + n * unit:.1f}"
+
+    window = min(window, length)
+    found = {"diagonal": "", "before": "", "far": ""}
+    for start in range(0, length, window):
+        end = min(start + window, length)
+        found["diagonal"] += f"M{x(start)} {y(start)}V{y(end)}H{x(end)}Z"
+        if start:
+            before = start - window
+            found["before"] += f"M{x(before)} {y(start)}H{x(start)}V{y(end)}H{x(before + end - start)}Z"
+    if window < length:
+        found["far"] = f"M{x(0)} {y(window)}V{y(length)}H{x(length - window)}Z"
+    return found
+
+
+def cut_shares(length: int, window: int) -> dict[str, float]:
+    """Shares of all pairs."""
+    window = min(window, length)
+    blocks, tail = divmod(length, window)
+    whole = length**2
+    return {
+        "diagonal": (blocks * window**2 + tail**2) / whole,
+        "before": ((blocks - 1) * window**2 + 2 * tail * window - tail**2) / whole,
+        "far": (length - window) ** 2 / whole,
+    }
+
+
+CUT_SCRIPT = r"""
+    const L = value.length, w = Math.min(value.window, L), unit = 300 / L;
+    const x = (n) => (30 + n * unit).toFixed(1), y = (n) => (44 + n * unit).toFixed(1);
+    const d = { diagonal: "", before: "", far: "" };
+    for (let a = 0; a < L; a += w) {
+      const b = Math.min(a + w, L);
+      d.diagonal += `M${x(a)} ${y(a)}V${y(b)}H${x(b)}Z`;
+      if (a) d.before += `M${x(a - w)} ${y(a)}H${x(a)}V${y(b)}H${x(b - w)}Z`;
+    }
+    if (w < L) d.far = `M${x(0)} ${y(w)}V${y(L)}H${x(L - w)}Z`;
+    const blocks = Math.floor(L / w), tail = L % w, all = L * L;
+    const share = {
+      diagonal: (blocks * w * w + tail * tail) / all,
+      before: ((blocks - 1) * w * w + 2 * tail * w - tail * tail) / all,
+      far: (L - w) * (L - w) / all,
+    };
+    for (const name in d) {
+      svg.querySelector(".cut-" + name).setAttribute("d", d[name]);
+      svg.querySelector(".share-" + name).textContent = (100 * share[name]).toFixed(1) + "%";
+    }
+    const n = 1024 * L, far = 1024 * Math.max(L - w, 0);
+    const products = 4 * 128 * n * (n + 1) / 2 / (value.percent / 100 * 989.5e12);
+    const extra = far ? 3080 * n + 2352 * far : 1544 * n;
+    const ratio = (products + extra / 4.8e12) / (products + 1024 * n / 4.8e12);
+    svg.querySelector(".ratio").textContent = "expected time, plain RoPE = 1: " + ratio.toFixed(2);
+"""
+
+
+def gpu_cut(length: int = 8, window: int = 1, percent: int = 100) -> Explorable:
+    """The causal triangle as the engine cuts it, and what the cut is expected to cost on an H200."""
+    paths, shares = _paths(length, window), cut_shares(length, window)
+    shapes = "".join(
+        f'<path class="cut-{kind}" d="{paths[kind]}" fill="{colour}" stroke="#1a1a1a" stroke-width="1"/>'
+        for kind, colour in COLOURS.items()
+    )
+    legend = "".join(
+        f'<rect x="{LEFT}" y="{at}" width="18" height="18" fill="{COLOURS[kind]}" stroke="#1a1a1a"/>'
+        f'<text x="{LEFT + 26}" y="{at + 15}">{NAMES[kind]}</text>'
+        f'<text x="{LEFT + SIDE}" y="{at + 15}" text-anchor="end" class="share-{kind}">{shares[kind]:.1%}</text>'
+        for at, kind in zip((362, 388, 414), COLOURS, strict=True)
+    )
+    ratio = f"expected time, plain RoPE = 1: {cut_ratio(length, window, percent):.2f}"
+    svg = (
+        '<svg viewBox="0 0 360 480" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
+        f'<text x="{LEFT}" y="24">keys</text><text x="{LEFT - 8}" y="{TOP + SIDE}" text-anchor="middle" '
+        f'transform="rotate(-90 {LEFT - 8} {TOP + SIDE})" dx="24">queries</text>{shapes}{legend}'
+        f'<text x="{LEFT}" y="460" font-weight="bold" class="ratio">{ratio}</text></svg>'
+    )
+    alt = f"""The causal triangle of a text, cut into triangles: one on the diagonal for every block of one window, one
+        reversed triangle before each but the first, and one large triangle for all far pairs. At the start the text
+        has {length} thousand tokens and the window one thousand: the far triangle is
+        {100 * shares["far"]:.0f} percent of the pairs. Below it the time that the counts predict for an H200."""
+    caption = """Set the window: the pairs move between the colours, and their sum never changes. Then the length: the
+        expected time falls towards 1. Last, the share of the peak that the attention kernel reaches: the slower the
+        kernel, the less the merges matter."""
+    knobs = (
+        Knob("length", "length L, in 1024", 2, 32, length),
+        Knob("window", "window w, in 1024", 1, 8, window),
+        Knob("percent", "kernel, % of peak", 20, 100, percent, 5),
+    )
+    return Explorable("gpu-cut", alt, caption, knobs, svg, CUT_SCRIPT)

@@ -1,0 +1,255 @@
+"""Figures of chapter 09."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Explorable,
+    Knob,
+    new_figure,
+    styled,
+)
+from rope_lessons.invleaky import covered_length, trained_distances
+from rope_lessons.rerope import leaky_distance
+from rope_lessons.sinusoidal import rope_frequencies
+
+__all__ = [
+    "invleaky_alias",
+    "invleaky_lengths",
+    "invleaky_matrices",
+    "invleaky_reach",
+    "invleaky_visited",
+]
+
+SENTENCE = ("the", "cat", "saw", "the", "cat")
+COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
+
+
+@styled
+def invleaky_matrices(window: int = 1, slope: float = 3, train_length: int = 3) -> tuple[MatplotlibFigure, str]:
+    """The sentence's distances: as its first words are told in training, and as plain RoPE tells all words at test."""
+    figure, axes = new_figure(1, 2, height=3.7, width_ratios=(train_length, len(SENTENCE)))
+    seen = set(trained_distances(train_length, window, slope).tolist())
+    said = []
+    for axis, words, how in ((axes[0], train_length, "training"), (axes[1], len(SENTENCE), "test")):
+        index = torch.arange(words)
+        told = index[:, None] - index
+        if how == "training":
+            told = leaky_distance(told, window, slope)
+        for i in range(words):
+            for j in range(i + 1):
+                value = float(told[i, j])
+                tint = "#cfe6f5" if value in seen else "#fdeab8"
+                axis.add_patch(_square(j, i, tint))
+                axis.text(j, i, f"{value:g}", ha="center", va="center", fontsize=15)
+        axis.set(xlim=(-0.5, words - 0.5), ylim=(words - 0.5, -0.5), aspect="equal", title=how)
+        axis.set_xticks(index.tolist(), SENTENCE[:words], rotation=90)
+        axis.set_yticks(index.tolist(), SENTENCE[:words])
+        axis.grid(False)
+        last = ", ".join(f"{float(value):g}" for value in told[-1])
+        said.append(f"{how}, {words} words: the last row is {last}")
+    alt = f"""Two lower triangles of distances. {"; ".join(said)}. At test the cells with 0, 1 and 4 have the colour of
+        the training panel, those with 2 and 3 another one: training never told them."""
+    return figure, alt
+
+
+def _square(x: float, y: float, tint: str) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=tint, edgecolor="white", linewidth=2)
+
+
+@styled
+def invleaky_visited(
+    train_length: int = 64, length: int = 512, cases: Sequence[tuple[int, float]] = ((16, 8), (16, 16), (32, 16))
+) -> tuple[MatplotlibFigure, str]:
+    """A stroke for every distance that training visits: RoPE's, and InvLeaky's for some (window, slope)."""
+    figure, axis = new_figure(height=3.6)
+    rows = [("RoPE", 0, 1.0), *((f"w = {w}, r = {r:g}", w, r) for w, r in cases)]
+    said = []
+    for number, (name, window, slope) in enumerate(rows):
+        told = trained_distances(train_length, window, slope)
+        axis.eventplot(told, lineoffsets=-number, linelengths=0.7, linewidths=1.2, colors=COLOURS[number])
+        seen = int(((told == told.round()) & (told < length)).sum())
+        said.append(f"{name} up to {float(told[-1]):g}, {seen} of the {length}")
+    axis.axvspan(0, length - 1, color=GREEN, alpha=0.12, linewidth=0)
+    axis.text(length - 8, 0.62, f"the test: 0 to {length - 1}", color="#00694d", ha="right", va="center")
+    axis.set_yticks([-n for n in range(len(rows))], [name for name, *_ in rows])
+    axis.set_ylim(0.5 - len(rows), 0.95)
+    axis.set_xlim(-8, 850)
+    axis.grid(False)
+    axis.set_xlabel(f"distances told in a training text of {train_length}")
+    alt = f"""Strokes at the distances that a training text of {train_length} tokens visits; the distances of a test of
+        {length} tokens, 0 to {length - 1}, are shaded. Largest distance, and how many of the test's are visited:
+        {"; ".join(said)}. Every InvLeaky row is solid up to its window and a comb with wide gaps beyond."""
+    return figure, alt
+
+
+@styled
+def invleaky_alias(
+    pair: int = 3, dim: int = 64, window: int = 16, slope: int = 16, until: int = 144
+) -> tuple[MatplotlibFigure, str]:
+    """The cosine of one pair over the far distances, and the slow one that passes through the same visited points."""
+    figure, axis = new_figure(height=3.6)
+    omega = rope_frequencies(dim)[pair].item()
+    slow = omega - 2 * math.pi / slope * round(omega * slope / (2 * math.pi))
+    x = torch.linspace(window, until, 1281, dtype=torch.float64)
+    visited = torch.arange(window, until + 1, slope, dtype=torch.float64)
+    axis.plot(x, (x * omega).cos(), color=BLUE, label=f"pair {pair}, period {2 * math.pi / omega:.0f}")
+    alias = (window * omega + (x - window) * slow).cos()
+    axis.plot(x, alias, color=ORANGE, linestyle="--", label=f"a pair of period {2 * math.pi / abs(slow):.0f}")
+    axis.plot(visited, (visited * omega).cos(), "o", color="black", label="visited in training")
+    axis.set_xticks(visited.tolist())
+    axis.set_xlabel("distance told")
+    axis.set_ylabel("cosine")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""The cosine of pair {pair} of {dim // 2} between the distances {window} and {until}: a wave of period
+        {2 * math.pi / omega:.1f}. Dots mark the distances that training visits, every {slope}. A dashed wave of period
+        {2 * math.pi / abs(slow):.0f} passes through all dots as well."""
+    return figure, alt
+
+
+def _points(values: Tensor) -> tuple[Tensor, Any]:
+    """Mean over the seeds of (points, seeds), and bars from least to greatest."""
+    mean = values.mean(1)
+    return mean, torch.stack((mean - values.amin(1), values.amax(1) - mean)).clamp(min=0).numpy()
+
+
+def _spoken(values: Tensor) -> str:
+    return ", ".join(f"{value:.1f}" for value in values.tolist())
+
+
+@styled
+def invleaky_lengths(
+    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str, str]]
+) -> tuple[MatplotlibFigure, str]:
+    """Accuracy against the length of the text, and along the longest texts. ``cases`` maps a name to (model, method,
+    scale) in ``results/invleaky.json``."""
+    figure, axes = new_figure(2, 1, height=7.2)
+    said = []
+    for number, (name, case) in enumerate(cases.items()):
+        found = [row for row in rows if (row["model"], row["method"], row["scale"]) == case]
+        lengths = sorted({row["length"] for row in found})
+        by_length = torch.tensor([[row["accuracy"] for row in found if row["length"] == n] for n in lengths])
+        along = torch.tensor([row["accuracy_by_eighth"] for row in found if row["length"] == lengths[-1]]).T
+        style = {"color": COLOURS[number], "marker": MARKERS[number], "capsize": 3}
+        for axis, at, values in ((axes[0], lengths, by_length), (axes[1], range(1, 9), along)):
+            mean, error = _points(100 * values)
+            axis.errorbar(at, mean, error, label=name, **style)
+            said.append(f"{name}: {_spoken(mean)}")
+    axes[0].set_xscale("log", base=2)
+    axes[0].set_xticks(lengths, [str(n) for n in lengths])
+    axes[0].minorticks_off()
+    axes[0].set_xlabel("length of the text, bytes (trained on 64)")
+    axes[1].set_xlabel(f"eighth of a text of {lengths[-1]} bytes")
+    for axis in axes:
+        axis.set_ylabel("next bytes right, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Share of bytes predicted right, in percent, mean over the seeds, bars from least to greatest. Upper panel:
+        against the length of the text, {lengths[0]} to {lengths[-1]} bytes. {"; ".join(said[::2])}. Lower panel: along
+        the texts of {lengths[-1]} bytes, in eighths. {"; ".join(said[1::2])}."""
+    return figure, alt
+
+
+# --- the explorable: every distance of a test, visited, between, or beyond -----------------------------------------
+
+TRAINED, LENGTH, COLUMNS, CELL, LEFT, TOP = 12, 96, 12, 28, 6, 56
+TINTS = {"seen": BLUE, "between": "#fdeab8", "beyond": "#f0a585"}
+
+
+def _kind(distance: int, told: Sequence[float]) -> str:
+    return "seen" if distance in told else "between" if distance < told[-1] else "beyond"
+
+
+def _told(window: int, slope: float) -> list[float]:
+    return trained_distances(TRAINED, window, slope).tolist()
+
+
+def _cells(kind: str, window: int, slope: float) -> str:
+    """The ``d`` attribute of the squares of one kind."""
+    told = _told(window, slope)
+    return "".join(
+        f"M{LEFT + CELL * (d % COLUMNS)} {TOP + CELL * (d // COLUMNS)}h27v27h-27z"
+        for d in range(LENGTH)
+        if _kind(d, told) == kind
+    )
+
+
+def _title(window: int, slope: float) -> str:
+    return f"covers {covered_length(TRAINED, window, slope)} tokens (the test has {LENGTH})"
+
+
+def _count(window: int, slope: float) -> str:
+    kinds = [_kind(d, _told(window, slope)) for d in range(LENGTH)]
+    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in TINTS)
+
+
+REACH_SCRIPT = r"""
+    const w = value.window, r = value.slope, trained = 12, length = 96;
+    const told = new Set();
+    for (let x = 0; x < trained; x++) told.add(x < w ? x : w + r * (x - w));
+    const largest = Math.max(...told);
+    const cells = { seen: "", between: "", beyond: "" }, counts = { seen: 0, between: 0, beyond: 0 };
+    const numbers = svg.querySelectorAll("text[data-d]");
+    for (let d = 0; d < length; d++) {
+      const kind = told.has(d) ? "seen" : d < largest ? "between" : "beyond";
+      cells[kind] += `M${6 + 28 * (d % 12)} ${56 + 28 * Math.floor(d / 12)}h27v27h-27z`;
+      counts[kind]++;
+      numbers[d].setAttribute("fill", kind === "seen" ? "#fff" : "#555");
+    }
+    for (const name in cells) svg.querySelector(".cells-" + name).setAttribute("d", cells[name]);
+    svg.querySelector(".title").textContent = `covers ${Math.floor(largest) + 1} tokens (the test has ${length})`;
+    svg.querySelector(".count").textContent = Object.entries(counts).map(([k, n]) => `${n} ${k}`).join(", ");
+"""
+
+
+def invleaky_reach(window: int = 3, slope: int = 1) -> Explorable:
+    """Which distances of a test of 96 tokens a training text of 12 visits, covers, or leaves out."""
+    told = _told(window, slope)
+    tints = "".join(
+        f'<path class="cells-{kind}" d="{_cells(kind, window, slope)}" fill="{tint}"/>' for kind, tint in TINTS.items()
+    )
+    numbers = "".join(
+        f'<text x="{LEFT + CELL * (d % COLUMNS) + 13.5:g}" y="{TOP + CELL * (d // COLUMNS) + 18}" '
+        f'text-anchor="middle" data-d="{d}" fill="{"#fff" if _kind(d, told) == "seen" else "#555"}">{d}</text>'
+        for d in range(LENGTH)
+    )
+    bottom = TOP + CELL * (LENGTH // COLUMNS)
+    legend = "".join(
+        f'<rect x="{LEFT + 112 * n}" y="{bottom + 10}" width="16" height="16" fill="{tint}"/>'
+        f'<text x="{LEFT + 112 * n + 22}" y="{bottom + 23}" font-size="13">{name}</text>'
+        for n, (name, tint) in enumerate(zip(("seen", "between", "beyond"), TINTS.values(), strict=True))
+    )
+    svg = (
+        f'<svg viewBox="0 0 348 {bottom + 34}" style="width:100%;max-width:520px;height:auto;background:none;'
+        'display:block;margin:auto" font-family="sans-serif" font-size="12" fill="#1a1a1a">'
+        f'<text x="{LEFT}" y="20" font-weight="bold" font-size="15" class="title">{_title(window, slope)}</text>'
+        f'<text x="{LEFT}" y="42" font-size="14" class="count">{_count(window, slope)}</text>'
+        f"{tints}{numbers}{legend}</svg>"
+    )
+    alt = f"""The distances 0 to {LENGTH - 1} of a test as a grid of {LENGTH} numbered squares, for a model trained on
+        {TRAINED} tokens. At the start the slope is 1, plain RoPE: 0 to 11 are seen and 84 are beyond. With a
+        window of 3 and the slope 12, the test is covered: 0, 1, 2, 3, 15, 27 and so on to 87 are seen, 11 of 96; the
+        others lie between them."""
+    caption = f"""A model trained on {TRAINED} tokens shall read {LENGTH} with plain RoPE. Raise the slope until nothing
+        is beyond, and watch how many squares are seen. Then move the window. With the test covered, how many can you
+        see? Why never more than 12?"""
+    knobs = (
+        Knob("window", "window w", 0, TRAINED - 1, window),
+        Knob("slope", "slope r in training", 1, 24, slope),
+    )
+    return Explorable("invleaky-reach", alt, caption, knobs, svg, REACH_SCRIPT)

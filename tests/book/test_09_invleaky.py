@@ -1,0 +1,341 @@
+"""One test for each labelled equation and theorem of chapter 09, for its explorable, its stored results and its remark
+on a library."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sympy
+import torch
+
+import rope_lessons as rl
+from rope_lessons.figures import invleaky as figures
+from rope_lessons.lab import byte_lm
+
+ROOT = Path(__file__).parents[2]
+CHAPTER = (ROOT / "book" / "09_invleaky.md").read_text("utf8")
+STORED = json.loads((byte_lm.CHECKPOINTS / "invleaky.json").read_text("utf8"))
+
+
+def g(x: float, window: float, slope: float) -> float:
+    return x if x < window else window + slope * (x - window)
+
+
+def visited(train_length: int, window: int, slope: float) -> list[float]:
+    """What every pair of a training text is told, by the pairs."""
+    return sorted({g(i - j, window, slope) for i in range(train_length) for j in range(i + 1)})
+
+
+# --- the map and its reach -----------------------------------------------------------------------------------------
+
+
+def test_eq_invleaky_map():
+    """The package's training plan bends so, attention is told so, and its test plan is RoPE."""
+    method = rl.METHODS["invleaky"](layers=2, dim=8, window=7, slope=16)
+    for row in method.train:
+        for x in range(40):
+            assert rl.leaky_distance(torch.tensor([x]), row.window, row.slope).item() == g(x, 7, 16)
+    assert method.test == rl.METHODS["rope"](layers=2, dim=8).test
+    q, k, v = torch.randn(3, 20, 8, dtype=torch.float64).unbind()
+    omega = rl.rope_frequencies(8)
+    for phase, told in ((method.train[0], lambda x: g(x, 7, 16)), (method.test[0], lambda x: x)):
+        scores = torch.full((20, 20), -math.inf, dtype=torch.float64)
+        for i in range(20):
+            far = torch.tensor([told(i - j) for j in range(i + 1)], dtype=torch.float64)
+            turned = rl.apply_rotary(q[i].expand(i + 1, 8), far, omega, layout="half")
+            scores[i, : i + 1] = (turned * k[: i + 1]).sum(-1) / math.sqrt(8)
+        found = rl.attention(q[None, None], k[None, None], v[None, None], phase)[0, 0]
+        assert torch.allclose(found, scores.softmax(-1) @ v, atol=1e-9)
+
+
+def test_the_sentence_by_hand():
+    assert visited(3, 1, 3) == [0, 1, 4]
+    assert rl.trained_distances(3, 1, 3).tolist() == [0, 1, 4]
+    assert rl.covered_length(3, 1, 3) == 5
+    assert set(range(5)) - set(visited(3, 1, 3)) == {2, 3}
+
+
+def test_thm_invleaky_reach():
+    """By trying every length, for every window, and slopes below and above 1."""
+    for n in range(1, 10):
+        for w in range(n + 3):
+            for r in (0, 0.5, 1, 2, 3.5, 16):
+                largest = max(visited(n, w, r))
+                bound = w + 1 + r * (n - 1 - w) if w <= n - 1 else n
+                inside = [all(x <= largest for x in range(length)) for length in range(1, 180)]
+                assert inside == [length <= bound for length in range(1, 180)]
+                assert rl.covered_length(n, w, r) == math.floor(bound)
+    assert [rl.covered_length(512, 128, r) for r in (8, 12, 16)] == [3193, 4725, 6257]
+    assert 128 + 16 * (512 - 128) == 6272 == 6257 + 16 - 1  # the document
+
+
+def test_eq_invleaky_slope():
+    n, w, r, kappa = sympy.symbols("n w r kappa", positive=True)
+    (solution,) = sympy.solve(sympy.Eq(w + 1 + r * (n - 1 - w), kappa * n), r)
+    assert sympy.simplify(solution - (kappa * n - 1 - w) / (n - 1 - w)) == 0
+    assert sympy.simplify(solution - kappa - (kappa - 1) * (w + 1) / (n - 1 - w)) == 0
+    quarter = sympy.limit(solution.subs(w, n / 4), n, sympy.oo)
+    assert sympy.simplify(quarter - (4 * kappa - 1) / 3) == 0
+    rule = (w + 1 + 2 * kappa * (n - 1 - w)).subs(w, n / 4)
+    assert sympy.limit(rule / n, n, sympy.oo) == sympy.Rational(3, 2) * kappa + sympy.Rational(1, 4)
+    assert rl.slope_for(512, 128, 4096) == pytest.approx(float(solution.subs({n: 512, w: 128, kappa: 8})))
+    assert rl.slope_for(512, 128, 4096) / 8 == pytest.approx(1.295, abs=5e-4)
+    assert rl.covered_length(512, 128, ((8 - 1) * 512 + 128) / (512 - 128)) == 3831  # the document's 9.67
+
+
+@pytest.mark.parametrize(("train_length", "factor"), [(64, 8), (512, 8), (4096, 4), (4096, 32), (1024, 2)])
+def test_four_thirds_of_the_factor_is_enough(train_length, factor):
+    window = train_length // 4
+    assert train_length >= 16 / 3 * factor
+    assert rl.covered_length(train_length, window, 4 / 3 * factor) >= factor * train_length
+    assert rl.covered_length(train_length, window, factor) < factor * train_length
+
+
+# --- what is seen --------------------------------------------------------------------------------------------------
+
+
+def test_thm_invleaky_visits():
+    """Counted pair by pair, for every covered test."""
+    for n in (1, 2, 7, 12):
+        for w in range(n):
+            for r in (1, 2, 3, 5):
+                for length in range(w + 1, rl.covered_length(n, w, r) + 1):
+                    seen = len(set(visited(n, w, r)) & set(range(length)))
+                    assert seen == w + (length - 1 - w) // r + 1
+                    assert seen <= n
+    for n, w, r, length, far, seen in ((512, 128, 16, 4096, 3968, 248), (64, 16, 16, 512, 496, 31)):
+        beyond = [x for x in visited(n, w, r) if w <= x < length]
+        assert (length - w, len(beyond)) == (far, seen)
+
+
+def test_no_map_sees_more_than_the_training_length():
+    """Any window and slope, fractions included."""
+    for w in range(13):
+        for r in [x / 4 for x in range(80)]:
+            assert len(visited(12, w, r)) <= 12
+
+
+def test_thm_invleaky_alias():
+    """The two pairs differ by one fixed angle at the visited distances, and by another half-way for odd m."""
+    for omega, r, w in ((0.4216965, 16, 16), (1.0, 16, 5), (0.2, 8, 0)):
+        for m in (-1, 1, 2, 3):
+            apart = 2 * math.pi * m / r  # omega minus the other frequency
+            at = w + r * torch.arange(50, dtype=torch.float64)
+            for pairs in (torch.cos, torch.sin):
+                fixed = torch.full_like(at, w * apart)
+                assert torch.allclose(pairs(at * omega), pairs(at * (omega - apart) + fixed), atol=1e-9)
+                half = at + r / 2
+                agree = torch.allclose(pairs(half * omega), pairs(half * (omega - apart) + fixed), atol=1e-9)
+                assert agree == (m % 2 == 0)
+
+
+def test_pair_three_looks_slow():
+    """The numbers of the figure: a period of 14.9, 1.07 turns a step, seen as 217; over seven waves to 128."""
+    omega = rl.rope_frequencies(64)[3].item()
+    assert round(2 * math.pi / omega, 1) == 14.9
+    assert round(16 * omega / (2 * math.pi), 2) == 1.07
+    slow = omega - 2 * math.pi / 16
+    assert round(2 * math.pi / slow) == 217
+    assert 7 < (128 - 16) * omega / (2 * math.pi) < 8
+    steps = 16 * rl.rope_frequencies(64)
+    assert (steps > math.pi).nonzero().flatten().tolist() == [0, 1, 2, 3, 4, 5]
+    slowed = 16 * rl.rope_frequencies(64, base=80_000.0)
+    quarter = [(x < math.pi / 2).sum().item() for x in (steps, slowed)]
+    assert quarter == [23, 25]
+
+
+def test_eq_invleaky_base():
+    """Largest angle at test by the largest in training, in each pair, for several bases."""
+    for base in (10_000.0, 80_000.0, 500.0):
+        omega = rl.rope_frequencies(128, base=base)
+        for length in (4096, 6257, 50_176):
+            ratio = (length - 1) * omega / (rl.trained_distances(512, 128, 16)[-1] * omega)
+            assert torch.allclose(ratio, torch.full_like(ratio, (length - 1) / 6256), rtol=1e-12)
+    slowed = rl.rope_frequencies(128, base=80_000.0) / rl.rope_frequencies(128)
+    assert torch.allclose(slowed, 8.0 ** (-torch.arange(0, 128, 2).double() / 128))
+
+
+def test_eq_invleaky_snap():
+    """The nearest visited distance, by looking for it; a tie goes to the farther one."""
+    for n, w, r in ((64, 16, 16), (20, 3, 5), (9, 0, 4)):
+        told = visited(n, w, r)
+        for x in range(w, int(told[-1]) + 1):
+            snapped = w + r * math.floor((x - w) / r + 0.5)
+            assert snapped == min((y for y in told if y >= w), key=lambda y, x=x: (abs(y - x), -y))
+    assert [16 + 16 * math.floor((x - 16) / 16 + 0.5) for x in (17, 23, 24, 39, 40)] == [16, 16, 32, 32, 48]
+
+
+# --- the explorable ------------------------------------------------------------------------------------------------
+
+
+def test_explorable_says_what_it_shows():
+    n, length = figures.TRAINED, figures.LENGTH
+    assert figures._count(3, 1) == "12 seen, 0 between, 84 beyond"
+    assert figures._count(3, 12) == "11 seen, 85 between, 0 beyond"
+    most = 0
+    for window in range(n):
+        for slope in range(1, 25):
+            told = visited(n, window, slope)
+            seen = len(set(told) & set(range(length)))
+            beyond = sum(x > told[-1] for x in range(length))
+            assert figures._count(window, slope) == f"{seen} seen, {length - seen - beyond} between, {beyond} beyond"
+            assert f"covers {int(told[-1]) + 1} tokens" in figures._title(window, slope)
+            drawn = [figures._cells(kind, window, slope).count("M") for kind in figures.TINTS]
+            assert drawn == [seen, length - seen - beyond, beyond]
+            if not beyond:
+                most = max(most, seen)
+    assert most == 12
+
+
+# --- what was measured ---------------------------------------------------------------------------------------------
+
+
+def values(model: str, method: str, scale: str, length: int, what: str = "loss") -> list[float]:
+    return [
+        row[what]
+        for row in STORED["rows"]
+        if (row["model"], row["method"], row["scale"], row["length"]) == (model, method, scale, length)
+    ]
+
+
+def mean(found: list[float]) -> float:
+    assert found
+    return sum(found) / len(found)
+
+
+def test_stored_file_is_the_scripts():
+    assert (ROOT / "results" / "invleaky.json").read_text() == (byte_lm.CHECKPOINTS / "invleaky.json").read_text()
+    assert STORED["script"] == "scripts/measure_invleaky.py"
+    assert STORED["seeds"] == [0, 1, 2]
+    assert (STORED["window"], STORED["slope"]) == (16, 16)
+    assert rl.invleaky_rule(STORED["config"]["length"], 8) == {"window": 16, "slope": 16}
+
+
+@pytest.mark.parametrize("method", ["rope", "rerope-32"])
+def test_one_row_recomputed(method):
+    """The RoPE model of seed 0 is shipped: its loss at 512 again, to the rounding of another machine."""
+    options = {"window": 32} if method == "rerope-32" else {}
+    row = rl.scheme(method.removesuffix("-32"), dim=64, **options)
+    windows = byte_lm.evaluation_windows()[::4]
+    assert STORED["test_text"]["bytes_predicted"] == windows[:, 1:].numel()
+    _, found = byte_lm.evaluate(byte_lm.load(), windows, 512, (row,) * 2)
+    assert found.mean().item() == pytest.approx(values("rope", method, "none", 512)[0], abs=2e-4)
+
+
+def test_between_rope_and_rerope():
+    """In every seed and at every length beyond 64; and the numbers of the text."""
+    rope, log = ("rope", "rope", "none"), ("rope log n", "rope", "log n")
+    inverse, after = ("invleaky log n", "rope", "log n"), ("rope", "rerope-32", "log n†")
+    for length in (128, 256, 512):
+        for low, middle, high in zip(*(values(*case, length) for case in (after, inverse, log)), strict=True):
+            assert low < middle < high
+    assert mean(values("rope log n", "ntk-fixed-8", "log n", 512)) > mean(values(*inverse, 512))
+    bare = ("invleaky", "rope", "none")
+    shown = [f"{mean(values(*case, 512)):.2f}" for case in (log, inverse, rope, bare)]
+    assert "plain RoPE has a loss of {} and InvLeaky {}. Without a scale they have {} and {}.".format(*shown) in CHAPTER
+    assert f"{mean(values('rope log n', 'ntk-fixed-8', 'log n', 512)):.2f}" == "2.33"
+    rise = [f"{mean(values(*case, 512)) - mean(values(*case, 64)):.2f}" for case in (inverse, bare, log, rope)]
+    assert "by {} on average with log n, and by {} without a scale.".format(*rise) in CHAPTER
+    assert "For plain RoPE it rises by {} and {}.".format(*rise[2:]) in CHAPTER
+
+
+def test_the_tax_is_paid_for_the_change():
+    """At 64 bytes: worse than RoPE with plain RoPE at test, and as good when bent as in training."""
+    rope, own = (
+        mean(values(*case, 64)) for case in (("rope log n", "rope", "log n"), ("invleaky log n", "own", "log n"))
+    )
+    told = values("invleaky log n", "rope", "log n", 64)
+    assert abs(rope - own) < 0.01
+    assert all(a > b + 0.03 for a, b in zip(told, values("invleaky log n", "own", "log n", 64), strict=True))
+    assert [f"{x:.2f}" for x in (mean(told), rope, own)] == ["1.55", "1.46", "1.46"]
+
+
+def test_seen_distances_read_and_the_ones_between_do_not():
+    for model, scale in (("invleaky log n", "log n"), ("invleaky", "log n†"), ("invleaky log n, base 80000", "log n")):
+        for length in (64, 128, 256, 512):
+            told, snapped = (values(model, method, scale, length) for method in ("rope", "snapped"))
+            assert len(told) == 3
+            assert all(a < b for a, b in zip(snapped, told, strict=True))
+    found = {m: [mean(values("invleaky log n", m, "log n", n)) for n in (64, 512)] for m in ("rope", "snapped", "own")}
+    assert [f"{x:.2f}" for x in (*found["snapped"], *found["rope"])] == ["1.48", "1.48", "1.55", "1.75"]
+    assert found["own"][1] > found["rope"][1] + 0.5
+    assert mean(values("invleaky log n", "rerope-16", "log n", 512)) < found["rope"][1] - 0.2
+    assert g(511, 16, 16) == 7936
+
+
+def one(model: str, length: int) -> float:
+    """Seed 0 with plain RoPE at test."""
+    return values(model, "rope", "log n", length)[0]
+
+
+def test_filling_the_gaps():
+    """The moving window sees every distance, and reads as ReRoPE does; the growing slope helps too."""
+    seen = {x for w in range(16, 32) for x in visited(64, w, 16)}
+    assert set(range(512)) <= seen
+    reach = [rl.covered_length(64, w, 16) for w in range(16, 32)]
+    assert (max(reach), min(reach)) == (769, 544)
+    fixed = values("invleaky log n", "rope", "log n", 512)
+    assert [f"{x:.2f}" for x in fixed] == ["1.62", "1.83", "1.82"]
+    assert f"{one('moving window', 512):.2f}" == f"{mean(values('rope', 'rerope-32', 'log n†', 512)):.2f}" == "1.45"
+    assert one("moving window", 64) < one("rope log n", 64) + 0.03 < one("invleaky log n", 64)
+    assert f"{one('growing slope', 512):.2f}" == "1.51" < f"{min(fixed):.2f}"
+
+
+def test_other_variants():
+    shown = [one(name, 512) for name in ("upper layer only", "rope log n", "following window")]
+    assert [f"{x:.2f}" for x in shown] == ["2.13", "2.92", "1.72"]
+    assert one("upper layer only", 64) < one("invleaky log n", 64)
+    for length in (64, 32, 16):
+        assert rl.covered_length(length, length // 4, 1.5 * 512 / length) > 512
+
+
+def test_base():
+    """A larger base helps InvLeaky at 512 in every seed."""
+    large, usual = (values(f"invleaky log n{base}", "rope", "log n", 512) for base in (", base 80000", ""))
+    assert all(a < b for a, b in zip(large, usual, strict=True))
+    assert f"by {mean(usual) - mean(large):.2f} on average" in CHAPTER
+    large, usual = (values(f"invleaky log n{base}", "rope", "log n", 64) for base in (", base 80000", ""))
+    assert sum(a < b for a, b in zip(large, usual, strict=True)) == 2
+    assert [f"{one(name, 512):.2f}" for name in ("rope, base 80000", "rope log n")] == ["2.91", "2.92"]
+
+
+def test_training_step_is_that_of_the_benchmark():
+    (row,) = json.loads((ROOT / "results" / "bench_cpu.json").read_text("utf8"))["training_step"]
+    assert (row["length"], row["shape"]) == (1024, "2 layers, width 512, head_dim 64, float32")
+    assert "w = 256, slope 16" in row["what"]
+    assert f"{row['ratio']:.2f} times the step" in CHAPTER
+
+
+def test_attention_alone_is_that_of_the_benchmark():
+    rows = json.loads((ROOT / "results" / "bench_cpu.json").read_text("utf8"))["forward_and_backward"]
+    leaky = {row["length"]: row["ratio"] for row in rows if row["what"].startswith("leaky-rerope, w = 1024")}
+    assert f"{leaky[4096]:.2f} times as long at 4096 tokens and {leaky[16_384]:.2f} times at 16 384" in CHAPTER
+
+
+# --- what the chapter says about a library -------------------------------------------------------------------------
+
+
+def test_library_transformers():
+    """A default Llama turns as the test plan, and its config has no key for the training's window and slope."""
+    from tests.llama import llama
+
+    method = rl.METHODS["invleaky"](layers=1, dim=16, window=8, slope=16, base=80_000.0)
+    assert method.test[0].to_hf() == {"rope_type": "default", "rope_theta": 80_000.0}
+    found = llama({"rope_type": "default", "rope_theta": 80_000.0}).rotary_emb.inv_freq
+    frequencies: Any = method.test[0].frequencies
+    assert torch.allclose(found.double(), frequencies(), rtol=1e-6)
+    with pytest.raises(ValueError, match="window"):
+        method.train[0].to_hf()
+
+
+def test_chapter_exists():
+    """Every labelled equation and theorem of the chapter has a test in this file."""
+    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", CHAPTER)
+    assert len(labels) == 7
+    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
+    assert not missing
