@@ -7,6 +7,7 @@ import inspect
 import json
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date
 from functools import cache
@@ -37,10 +38,18 @@ def trained(seed: int, config: byte_lm.Config | None = None, plan: Plan | None =
     return byte_lm.load(path, config, plan)
 
 
-def train_and_keep(path: Path, model: byte_lm.ByteLM, text: Any, config: byte_lm.Config, seed: int, name: str) -> None:
+def train_and_keep(
+    path: Path,
+    model: Any,
+    text: Any,
+    config: byte_lm.Config,
+    seed: int,
+    name: str,
+    train: Callable[..., list[float]] = byte_lm.train,
+) -> None:
     """Train, and write the file at once and whole: an interrupted run leaves no half of it."""
     begin = time.perf_counter()
-    losses = byte_lm.train(model, text, config, seed)
+    losses = train(model, text, config, seed)
     path.parent.mkdir(exist_ok=True)
     unfinished = path.with_suffix(f".{time.time_ns()}")
     byte_lm.save(model, unfinished)

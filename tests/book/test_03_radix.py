@@ -15,6 +15,7 @@ import rope_lessons as rl
 from rope_lessons.figures import radix as figures
 from rope_lessons.lab import byte_lm
 from rope_lessons.radix import NTK_VARIANTS
+from tests.llama import last_states, llama
 
 CASES = [(128, 8.0), (64, 4.0), (16, 8.0), (4, 8.0), (128, 1.5)]
 
@@ -342,34 +343,7 @@ def test_explorable_speeds_are_the_packages(method):
 # --- what the chapter says about libraries -------------------------------------------------------------------------
 
 
-def llama(rope: dict, length: int = 16):
-    from transformers import LlamaConfig, LlamaModel
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=32,
-        num_attention_heads=2,
-        num_hidden_layers=1,
-        intermediate_size=32,
-        vocab_size=50,
-        initializer_range=0.5,  # large enough for attention to have preferences
-        max_position_embeddings=length,
-        rope_parameters={"rope_theta": 10_000.0, **rope},
-    )
-    return LlamaModel(config).eval()
-
-
 @torch.no_grad()
-def last_states(model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The last token's state, from one call, and token by token with a cache."""
-    at_once = model(tokens, use_cache=False).last_hidden_state[:, -1]
-    cache = None
-    for i in range(tokens.shape[1]):
-        out = model(tokens[:, i : i + 1], past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
-    return at_once, out.last_hidden_state[:, -1]
-
-
 def test_library_dynamic_cache():
     """transformers caches turned keys: dynamic NTK then depends on how the text came in. Linear does not."""
     tokens = torch.randint(50, (1, 60), generator=torch.Generator().manual_seed(1))

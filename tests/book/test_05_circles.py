@@ -15,6 +15,7 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import circles as figures
 from rope_lessons.lab import byte_lm
+from tests.llama import last_states, llama
 
 TEXT = (Path(__file__).parents[2] / "book" / "05_circles.md").read_text("utf8")
 STORED = json.loads((byte_lm.CHECKPOINTS / "circles.json").read_text("utf8"))
@@ -477,24 +478,6 @@ def test_explorable_says_what_it_shows():
 # --- what the chapter says about libraries -------------------------------------------------------------------------
 
 
-def llama(rope: dict, length: int = 16, head_dim: int = 16, **options):
-    from transformers import LlamaConfig, LlamaModel
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=2 * head_dim,
-        num_attention_heads=2,
-        num_hidden_layers=1,
-        intermediate_size=32,
-        vocab_size=50,
-        initializer_range=0.5,  # large enough for attention to have preferences
-        max_position_embeddings=length,
-        rope_parameters={"rope_theta": 10_000.0, **rope},
-        **options,
-    )
-    return LlamaModel(config).eval()
-
-
 def agrees(frequencies: torch.Tensor, expected: torch.Tensor) -> bool:
     """To float32 rounding: a power, a division and a sum, each to 2^-24, and the power's error of some units."""
     return torch.allclose(frequencies.double(), expected, rtol=16 * 2**-24, atol=0)
@@ -536,16 +519,6 @@ LONGROPE = {
 
 
 @torch.no_grad()
-def last_states(model, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The last token's state, from one call, and token by token with a cache."""
-    at_once = model(tokens, use_cache=False).last_hidden_state[:, -1]
-    cache = None
-    for i in range(tokens.shape[1]):
-        out = model(tokens[:, i : i + 1], past_key_values=cache, use_cache=True)
-        cache = out.past_key_values
-    return at_once, out.last_hidden_state[:, -1]
-
-
 def test_library_longrope_switch():
     model = llama(LONGROPE, length=64)
     tokens = torch.randint(50, (1, 20), generator=torch.Generator().manual_seed(1))

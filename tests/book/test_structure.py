@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from pybtex.database import parse_file
 
+from tools.bibliography import AuthorYearLabels
 from tools.markdown import THEOREMS, Directive, walk
 from tools.project import ROOT, chapters, front_matter
 
@@ -154,3 +156,12 @@ def test_labels_are_found(tmp_path: Path) -> None:
     page = tmp_path / "01_x.md"
     page.write_text("````{prf:theorem} A\n:label: thm-x-a\n```{math}\n---\nlabel: eq-x-b\n---\ny\n```\n````\n", "utf8")
     assert [block.options["label"] for block in directives(page)] == ["thm-x-a", "eq-x-b"]
+
+
+def test_bibliography_has_the_labels_of_the_text():
+    entries = parse_file(ROOT / "book" / "references.bib").entries
+    labels = dict(zip(entries, AuthorYearLabels().format_labels(entries.values()), strict=True))
+    assert labels["su2023invleaky"] == "Su, 2023h"
+    assert labels["chiang2022overcoming"] == "Chiang and Cholak, 2022"
+    assert len(set(labels.values())) == len(labels), "two references bear the same label"
+    assert not set("{}\\") & set("".join(labels.values()))

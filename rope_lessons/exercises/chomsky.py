@@ -1,0 +1,225 @@
+"""Exercises of chapter 11."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from rope_lessons.exercises import Exercise
+
+Bits = Sequence[int]
+
+
+def _changes(bits: Bits) -> int:
+    return sum(a != b for a, b in itertools.pairwise(bits))
+
+
+def _manipulate(stack: Bits, actions: Sequence[int | str]) -> list[int]:
+    """The stack, bottom first."""
+    found = list(stack)
+    for action in actions:
+        if not isinstance(action, str):
+            found.append(action)
+        elif found:
+            found.pop()
+    return found
+
+
+def _pop_from_the_bottom(stack: Bits, actions: Sequence[int | str]) -> list[int]:
+    found = list(stack)
+    for action in actions:
+        if not isinstance(action, str):
+            found.append(action)
+        elif found:
+            found.pop(0)
+    return found[::-1]
+
+
+def _layers(length: int, window: int) -> int:
+    return math.ceil((2 * length - 1) / (window - 1))
+
+
+Soft = Callable[[list[float], float, float, float, float], list[float]]
+
+
+def _mix(pushed: list[float], popped: list[float], kept: list[float], shares: Sequence[float]) -> list[float]:
+    return [
+        sum(s * x for s, x in zip(shares, places, strict=True)) for places in zip(pushed, popped, kept, strict=True)
+    ]
+
+
+def _soft(stack: list[float], push: float, pop: float, keep: float, value: float) -> list[float]:
+    return _mix([value, *stack[:-1]], [*stack[1:], 0.0], stack, (push, pop, keep))
+
+
+def _chances(length: int, t: int, least: int) -> list[float]:
+    """Of each digit at place t, if token t is at most c when at least ``least`` digits are."""
+    at_most = [0.0]
+    for p in (0.2, 0.4, 0.6, 0.8, 1.0):
+        ways = (math.comb(length, n) * p**n * (1 - p) ** (length - n) for n in range(least, length + 1))
+        at_most.append(sum(ways))
+    return [b - a for a, b in itertools.pairwise(at_most)]
+
+
+def _guess(length: int, t: int) -> tuple[int, float]:
+    chances = _chances(length, t, t + 1)
+    return chances.index(max(chances)), max(chances)
+
+
+def _guess_off_by_one(length: int, t: int) -> tuple[int, float]:
+    chances = _chances(length, t, t)
+    return chances.index(max(chances)), max(chances)
+
+
+def _strings(symbols: Bits, low: int, high: int) -> list[list[int]]:
+    return [list(s) for n in range(low, high + 1) for s in itertools.product(symbols, repeat=n)]
+
+
+Answer = Callable[[list[int]], int]
+
+
+def _states(answer: Answer, symbols: Bits, longest: int, least: int = 0, most: int = 3) -> int:
+    ahead = _strings(symbols, least, most)
+    return len({tuple(answer(past + more) for more in ahead) for past in _strings(symbols, 1, longest)})
+
+
+def _parity(bits: Bits) -> int:
+    return sum(bits) % 2
+
+
+def _ends(bits: Bits) -> int:
+    return bits[0] ^ bits[-1]
+
+
+def _agree(symbols: Bits) -> int:
+    return int(symbols[0] == symbols[-1])
+
+
+def _cycle(steps: Bits) -> int:
+    return sum(step - 1 for step in steps) % 5
+
+
+EXERCISES = {
+    "even_pairs": Exercise(
+        reference=lambda bits: bits[0] ^ bits[-1],
+        cases=[([0, 0, 1, 1, 1, 0],), ([0, 1, 0, 1, 0, 0, 1],), ([1],), ([1, 0],), ([1, 1, 0, 1],), ([0, 1, 0, 1],)],
+        normalise=int,
+        mistakes={
+            "the two classes are exchanged: an even number of changes is 0": lambda bits: 1 - (bits[0] ^ bits[-1]),
+            "this is parity: it counts ones, not changes": lambda bits: sum(bits) % 2,
+            "you counted the changes; the task asks only whether their number is even": _changes,
+            "you counted the changes from 0 to 1 only": (
+                lambda bits: sum(a < b for a, b in itertools.pairwise(bits)) % 2
+            ),
+        },
+    ),
+    "score": Exercise(
+        reference=lambda accuracies, trained: sum(accuracies[trained:]) / len(accuracies[trained:]),
+        cases=[([1.0, 0.9, 0.8, 0.5, 0.3], 2), ([1.0, 1.0, 1.0, 0.25, 0.5, 0.5], 3), ([0.9, 0.2, 0.4], 1)],
+        normalise=float,
+        mistakes={
+            "the first length beyond training is missing: it has the index `trained`": (
+                lambda accuracies, trained: sum(accuracies[trained + 1 :]) / len(accuracies[trained + 1 :])
+            ),
+            "this begins with the last trained length": (
+                lambda accuracies, trained: sum(accuracies[trained - 1 :]) / len(accuracies[trained - 1 :])
+            ),
+            "the lengths of training are in the mean": (lambda accuracies, trained: sum(accuracies) / len(accuracies)),
+            "divide by the number of lengths that you added up, not by that of all": (
+                lambda accuracies, trained: sum(accuracies[trained:]) / len(accuracies)
+            ),
+        },
+    ),
+    "stack": Exercise(
+        reference=lambda stack, actions: _manipulate(stack, actions)[::-1],
+        cases=[
+            ([0, 1, 1], [0, "pop", "pop"]),
+            ([0, 1], ["pop", "pop", "pop", 1, 0]),
+            ([1, 0, 0], []),
+            ([1], [0, 1, "pop", 1, 1]),
+        ],
+        normalise=list,
+        mistakes={
+            "this is bottom first; the answer is read from the top": _manipulate,
+            "you popped from the bottom: the top is where the last push went": _pop_from_the_bottom,
+            "the actions are pushes and pops on top of the given stack, which is missing": (
+                lambda stack, actions: _manipulate([], actions)[::-1]
+            ),
+        },
+    ),
+    "layers": Exercise(
+        reference=_layers,
+        cases=[(8, 4), (500, 17), (40, 17), (10, 20), (16, 2)],
+        normalise=int,
+        mistakes={
+            "a window of w counts the token itself: it sees w - 1 back": (
+                lambda length, window: math.ceil((2 * length - 1) / window)
+            ),
+            "the answer stands behind the string: the farthest symbol is 2 L - 1 away, not L - 1": (
+                lambda length, window: math.ceil((length - 1) / (window - 1))
+            ),
+            "round up: a part of a layer does not reach": lambda length, window: (2 * length - 1) // (window - 1),
+            "this is the document's bound": lambda length, window: math.ceil(length / window),
+            "one too far: from position 2 L - 1 to 0 it is 2 L - 1 steps": (
+                lambda length, window: math.ceil(2 * length / (window - 1))
+            ),
+        },
+    ),
+    "soft": Exercise(
+        reference=_soft,
+        cases=[
+            ([1.0, 2.0, 3.0], 1.0, 0.0, 0.0, 7.0),
+            ([1.0, 2.0, 3.0], 0.0, 1.0, 0.0, 7.0),
+            ([1.0, 2.0, 3.0, 0.0], 0.5, 0.25, 0.25, -1.0),
+            ([4.0, 0.0], 0.1, 0.6, 0.3, 2.0),
+        ],
+        normalise=lambda answer: [float(x) for x in answer],
+        mistakes={
+            "push and pop are exchanged": (
+                lambda s, push, pop, keep, v: _mix([v, *s[:-1]], [*s[1:], 0.0], s, (pop, push, keep))
+            ),
+            "a pop brings every place up by one: place i gets what was at i + 1": (
+                lambda s, push, pop, keep, v: _mix([v, *s[:-1]], [0.0, *s[:-1]], s, (push, pop, keep))
+            ),
+            "a push moves everything down by one; it does not write over the top": (
+                lambda s, push, pop, keep, v: _mix([v, *s[1:]], [*s[1:], 0.0], s, (push, pop, keep))
+            ),
+            "keep is missing: a share of the stack stays as it is": (
+                lambda s, push, pop, keep, v: _mix([v, *s[:-1]], [*s[1:], 0.0], s, (push, pop, 0.0))
+            ),
+        },
+    ),
+    "guess": Exercise(
+        reference=_guess,
+        cases=[(2, 0), (2, 1), (3, 1), (10, 4), (10, 9), (40, 11), (40, 20)],
+        normalise=lambda answer: [float(x) for x in answer],
+        mistakes={
+            "token t is at most c when at least t + 1 digits are; with t digits they end just before it": (
+                _guess_off_by_one
+            ),
+            "this is the digit that stands there in the mean, with the probability of chance": (
+                lambda length, t: (5 * t // length, 0.2)
+            ),
+            "the digit is right; the second number is the probability that the token is that digit, not at most it": (
+                lambda length, t: (_guess(length, t)[0], sum(_chances(length, t, t + 1)[: _guess(length, t)[0] + 1]))
+            ),
+        },
+    ),
+    "states": Exercise(
+        reference=_states,
+        cases=[(_parity, (0, 1), 4), (_ends, (0, 1), 4), (_cycle, (0, 1, 2), 4), (_agree, (0, 1, 2), 3)],
+        normalise=int,
+        mistakes={
+            "these are the different answers; two pasts with one answer may still need two states": (
+                lambda answer, symbols, longest: _states(answer, symbols, longest, 0, 0)
+            ),
+            "you counted the pasts; those that no continuation tells apart share a state": (
+                lambda answer, symbols, longest: len(_strings(symbols, 1, longest))
+            ),
+            "the continuations of one symbol are not all: take those of 0 to 3": (
+                lambda answer, symbols, longest: _states(answer, symbols, longest, 1, 1)
+            ),
+        },
+    ),
+}

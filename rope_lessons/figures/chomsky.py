@@ -1,0 +1,364 @@
+"""Figures of chapter 11."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.patches import Circle, FancyArrowPatch
+
+from rope_lessons.chomsky import TASKS, Task, blind_accuracy
+from rope_lessons.chomsky.results import Row
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Explorable,
+    Knob,
+    new_figure,
+    styled,
+)
+
+__all__ = [
+    "chomsky_automata",
+    "chomsky_blind",
+    "chomsky_lengths",
+    "chomsky_machines",
+    "chomsky_needs",
+    "chomsky_playground",
+]
+
+SOLVED = 0.9
+COLOURS, MARKERS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY), "os^DvXP"
+
+
+# --- what an answer depends on -------------------------------------------------------------------------------------
+
+
+def needs(task: Task, length: int, strings: int = 64) -> torch.Tensor:
+    """Bool ``(output_length, length)``: does output token t change for some string when input bit i is turned over?"""
+    seen = torch.zeros(task.output_length(length), length, dtype=torch.bool)
+    inputs, _, _ = task.sample(strings, length, torch.Generator().manual_seed(0))
+    for string in inputs.tolist():
+        before = task.answer(string)
+        for i in range(length):
+            after = task.answer([*string[:i], 1 - string[i], *string[i + 1 :]])
+            seen[:, i] |= torch.tensor([a != b for a, b in zip(before, after, strict=True)])
+    return seen
+
+
+@styled
+def chomsky_needs(
+    tasks: Sequence[str] = ("even_pairs", "parity_check", "reverse_string", "odds_first"), length: int = 8
+) -> tuple[MatplotlibFigure, str]:
+    """Which input bit can change which output token, found by turning bits over."""
+    found = [needs(TASKS[name], length) for name in tasks]
+    # Panels as tall as they have rows, and an equal share for titles.
+    figure, axes = new_figure(
+        len(tasks), 1, height=0.8 * len(tasks) + 0.2 * sum(map(len, found)), width=4.8,
+        height_ratios=[len(matrix) + 2 for matrix in found],
+    )  # fmt: skip
+    said = []
+    for axis, name, matrix in zip(axes, tasks, found, strict=True):
+        axis.imshow(matrix, cmap="Blues", vmin=-0.1, vmax=1.6, aspect="auto")
+        axis.set_title(name.replace("_", " "), fontsize=12)
+        axis.set_xticks(range(length), [str(i) for i in range(1, length + 1)])
+        axis.set_yticks([])
+        axis.set_ylabel("output", fontsize=11)
+        axis.set_xticks([x - 0.5 for x in range(1, length)], minor=True)
+        axis.set_yticks([y - 0.5 for y in range(1, len(matrix))], minor=True)
+        axis.grid(False)
+        axis.grid(which="minor", color="#bbbbbb", linewidth=0.6)
+        axis.tick_params(which="minor", length=0)
+        rows = [[i + 1 for i in range(length) if row[i]] for row in matrix.tolist()]
+        said.append(f"{name.replace('_', ' ')}: " + "; ".join(" ".join(map(str, row)) for row in rows))
+    axes[-1].set_xlabel("input symbol")
+    alt = f"""For {len(tasks)} tasks on {length} symbols, which input symbol can change which output token: a dark cell.
+        Row by row of the output, the input symbols that matter. {". ".join(said)}."""
+    return figure, alt
+
+
+# --- machines ------------------------------------------------------------------------------------------------------
+
+
+def _state(axis: Any, at: tuple[float, float], name: str, first: bool = False) -> None:
+    axis.add_patch(Circle(at, 0.33, facecolor="#cfe6f5" if first else "white", edgecolor="black", linewidth=1.5))
+    axis.text(*at, name, ha="center", va="center", fontsize=12)
+
+
+def _arrow(axis: Any, start: tuple[float, float], end: tuple[float, float], bend: float, colour: str) -> None:
+    style = f"arc3,rad={bend}"
+    axis.add_patch(
+        FancyArrowPatch(start, end, connectionstyle=style, arrowstyle="-|>", mutation_scale=14, color=colour,
+                        shrinkA=17, shrinkB=17, linewidth=1.6)
+    )  # fmt: skip
+
+
+@styled
+def chomsky_automata() -> tuple[MatplotlibFigure, str]:
+    """The two states of parity and the five of the cycle."""
+    figure, axes = new_figure(2, 1, height=5.6, width=4.8, height_ratios=[1.15, 2])
+    parity, cycle = axes
+    left, right = (-1.0, 0.0), (1.0, 0.0)
+    _state(parity, left, "even", first=True)
+    _state(parity, right, "odd")
+    _arrow(parity, left, right, -0.3, RED)
+    _arrow(parity, right, left, -0.3, RED)
+    parity.text(0, 0.48, "1", color="#a33c00", ha="center", va="bottom", fontsize=13)
+    parity.text(0, -0.48, "1", color="#a33c00", ha="center", va="top", fontsize=13)
+    for side, x in ((-1, -1.8), (1, 1.8)):
+        parity.annotate(
+            "", xy=(side * 1.3, -0.14), xytext=(side * 1.3, 0.14),
+            arrowprops={"arrowstyle": "-|>", "connectionstyle": f"arc3,rad={-side * 1.7}", "color": BLUE, "lw": 1.6},
+        )  # fmt: skip
+        parity.text(x, 0, "0", color=BLUE, ha="center", va="center", fontsize=13)
+    parity.set_title("parity: two states", fontsize=12)
+    angle = [math.pi / 2 - 2 * math.pi * place / 5 for place in range(5)]
+    places = [(1.25 * math.cos(a), 1.25 * math.sin(a)) for a in angle]
+    for place, at in enumerate(places):
+        _state(cycle, at, str(place), first=place == 0)
+    for place, at in enumerate(places):
+        _arrow(cycle, at, places[(place + 1) % 5], -0.22, RED)
+        _arrow(cycle, places[(place + 1) % 5], at, -0.22, BLUE)
+    cycle.text(0, 0.14, "+1 clockwise", ha="center", color="#a33c00", fontsize=12)
+    cycle.text(0, -0.2, "\N{MINUS SIGN}1 back", ha="center", color=BLUE, fontsize=12)
+    cycle.set_title("cycle navigation: five states", fontsize=12)
+    for axis, height in ((parity, 1.0), (cycle, 1.75)):
+        axis.set_xlim(-2.3, 2.3)
+        axis.set_ylim(-height, height)
+        axis.set_aspect("equal")
+        axis.axis("off")
+    alt = """Above, the automaton of parity: two circles, even (where it starts) and odd. A 1 leads from each to the
+        other, a 0 from each back to itself. Below, that of cycle navigation: five circles in a ring, 0 to 4, starting
+        at 0; +1 leads clockwise to the next, -1 back."""
+    return figure, alt
+
+
+# --- what a score means --------------------------------------------------------------------------------------------
+
+
+@styled
+def chomsky_blind(
+    tasks: Mapping[str, str] | None = None, lengths: Iterable[int] = (5, 7, 10, 15, 20, 30, 40, 60, 100, 200, 500)
+) -> tuple[MatplotlibFigure, str]:
+    """Accuracy of the best predictor that never sees the input, against the length. ``tasks``: name to label."""
+    tasks = tasks or {
+        "bucket_sort": "bucket sort",
+        "modular_arithmetic_brackets": "arithmetic, brackets",
+        "stack_manipulation": "stack manipulation",
+        "cycle_navigation": "cycle navigation",
+    }
+    lengths = list(lengths)
+    figure, axis = new_figure(height=4.8)
+    said = []
+    for number, (name, label) in enumerate(tasks.items()):
+        accuracy = [blind_accuracy(TASKS[name], length) for length in lengths]
+        axis.plot(lengths, [100 * a for a in accuracy], color=COLOURS[number], marker=MARKERS[number], label=label)
+        said.append(f"{label}: " + ", ".join(f"{100 * a:.0f}" for a in accuracy))
+    axis.axhline(100 * SOLVED, color="black", linestyle=":", linewidth=1.5)
+    axis.text(lengths[0], 100 * SOLVED + 1, '"solved"', va="bottom")
+    axis.axvline(40, color=GREY, linewidth=1)
+    axis.text(41, 2, "trained up to 40", color="#444444")
+    axis.set_xscale("log")
+    axis.set_xticks([5, 10, 20, 40, 100, 200, 500], ["5", "10", "20", "40", "100", "200", "500"])
+    axis.minorticks_off()
+    axis.set_ylim(0, 100)
+    axis.set_xlabel("length of the input")
+    axis.set_ylabel("accuracy without the input, %")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Accuracy of the best predictor that never sees the input, in percent, at the lengths
+        {", ".join(map(str, lengths))}. {"; ".join(said)}. A dotted line marks 90 percent, which the benchmark calls
+        solved: bucket sort crosses it."""
+    return figure, alt
+
+
+def _by_length(rows: Iterable[Row], **wanted: Any) -> dict[int, list[float]]:
+    """Accuracies by length, over seeds, of the rows with these entries."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if all(getattr(row, key) == value for key, value in wanted.items()):
+            found.setdefault(row.length, []).append(row.accuracy)
+    return dict(sorted(found.items()))
+
+
+VARIANT_STYLE = {"plain": (GREY, "--", "o"), "random": (BLUE, "-", "s"), "random+logn": (ORANGE, "-.", "^")}
+
+
+@styled
+def chomsky_lengths(
+    rows: Sequence[Row], task: str, positions: Sequence[str] = ("sinusoidal", "rope"), test_positions: str = "random"
+) -> tuple[MatplotlibFigure, str]:
+    """Accuracy against length of what is stored for a task, a panel for each kind of positions: the mean over the
+    seeds, bars from worst to best. Marked as reduced."""
+    shown = [row for row in rows if row.task == task and row.test_positions in ("plain", test_positions)]
+    kinds = [kind for kind in positions if any(row.positions == kind for row in shown)]
+    if not kinds:
+        raise ValueError(f"rows must hold results of {task} with positions {', '.join(positions)}, got none")
+    figure, axes = new_figure(len(kinds), 1, height=2.7 * len(kinds) + 1.0, sharex=True, sharey=True, squeeze=False)
+    said = []
+    for axis, kind in zip(axes[:, 0], kinds, strict=True):
+        for number, (variant, (colour, line, marker)) in enumerate(VARIANT_STYLE.items()):
+            found = _by_length(shown, positions=kind, variant=variant)
+            found.pop(41, None)  # too near to 40 to be told apart
+            if not found:
+                continue
+            at = [length * 1.015 ** (number - 1) for length in found]
+            mean = [100 * sum(values) / len(values) for values in found.values()]
+            low = [m - 100 * min(values) for m, values in zip(mean, found.values(), strict=True)]
+            high = [100 * max(values) - m for m, values in zip(mean, found.values(), strict=True)]
+            axis.errorbar(at, mean, (low, high), color=colour, linestyle=line, marker=marker, capsize=3,
+                          markersize=5, label=variant.replace("+logn", " + log n"))  # fmt: skip
+            said.append(f"{kind}, {variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
+        axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
+        axis.set_title(f"{task.replace('_', ' ')}, {kind.replace('rope', 'RoPE')} (reduced)", fontsize=12)
+        axis.set_ylabel("accuracy, %")
+    lengths = sorted({row.length for row in shown})
+    axes[-1, 0].set_xscale("log")
+    axes[-1, 0].set_xticks([40, 64, 100, 160, 250, 500], ["40", "64", "100", "160", "250", "500"])
+    axes[-1, 0].minorticks_off()
+    axes[-1, 0].set_xlabel("length of the string (trained up to 40)")
+    axes[0, 0].set_ylim(-3 + 100 * min(TASKS[task].chance, *(row.accuracy for row in shown)), 103)
+    handles = {
+        label: handle for axis in axes[:, 0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
+    seeds = len({row.seed for row in shown})
+    alt = f"""Accuracy in percent against the length of the string, {lengths[0]} to {lengths[-1]}, for
+        {task.replace("_", " ")}, mean over up to {seeds} seeds with bars from worst to best; reduced runs. A dotted
+        line marks chance. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def chomsky_playground(
+    accuracies: Mapping[str, Mapping[int, float]], longest: int, chance: float
+) -> tuple[MatplotlibFigure, str]:
+    """Accuracy against length of models that were just trained: ``{name: {length: accuracy}}``."""
+    figure, axis = new_figure(height=4.0)
+    said = []
+    for number, (task, found) in enumerate(accuracies.items()):
+        name = task.replace("_", " ")
+        lengths = sorted(found)
+        values = [100 * found[length] for length in lengths]
+        axis.plot(lengths, values, color=COLOURS[number], marker=MARKERS[number], label=name)
+        said.append(f"{name}: {values[0]:.0f} at {lengths[0]}, {values[-1]:.0f} at {lengths[-1]}")
+    axis.axvline(longest, color=GREY, linewidth=1)
+    axis.axhline(100 * chance, color="black", linewidth=1, linestyle=":")
+    axis.set_xscale("log")
+    axis.set_xticks(lengths, [str(length) for length in lengths])
+    axis.minorticks_off()
+    axis.set_ylim(0, 103)
+    axis.set_xlabel(f"length of the string (trained up to {longest})")
+    axis.set_ylabel("accuracy, %")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    alt = f"""Accuracy in percent against the length of the string. A line marks the longest training string, {longest},
+        a dotted one chance. {"; ".join(said)}."""
+    return figure, alt
+
+
+# --- the explorable: parity and reverse, a symbol at a time --------------------------------------------------------
+
+BITS, CELL, LEFT, TAPE, STATES, FLOOR, OUT = 5, 33, 12, 62, 156, 368, 414
+LIT, DARK = "#fdeab8", "#ffffff"
+
+
+def _bits(string: int) -> list[int]:
+    return [string >> (BITS - 1 - i) & 1 for i in range(BITS)]
+
+
+def _machine(string: int, step: int) -> tuple[str, int, list[int], list[int]]:
+    """What is said, parity's state, the stack from the bottom and what has been written, after some steps."""
+    bits = _bits(string)
+    read = bits[:step]
+    popped = max(0, step - BITS)
+    stack, written = read[: len(read) - popped], bits[::-1][:popped]
+    state = sum(read) % 2
+    if step == 0:
+        return "nothing read yet", state, stack, written
+    if step <= BITS:
+        return f"read {read[-1]}: push it{', change state' if read[-1] else ''}", state, stack, written
+    return f"empty token: pop {written[-1]}, write it", state, stack, written
+
+
+MACHINE_SCRIPT = r"""
+    const n = 5, bits = [];
+    for (let i = 0; i < n; i++) bits.push((value.string >> (n - 1 - i)) & 1);
+    const step = value.step, read = bits.slice(0, Math.min(step, n)), popped = Math.max(0, step - n);
+    const stack = read.slice(0, read.length - popped), written = bits.slice().reverse().slice(0, popped);
+    const state = read.reduce((a, b) => a + b, 0) % 2;
+    const said = step === 0 ? "nothing read yet" : step <= n ?
+      `read ${read[step - 1]}: push it${read[step - 1] ? ", change state" : ""}` :
+      `empty token: pop ${written[popped - 1]}, write it`;
+    svg.querySelector(".said").textContent = `step ${step}: ${said}`;
+    const each = (name, set) => svg.querySelectorAll(name).forEach(set);
+    const fill = (name, lit, colour) => each(name, (e, i) => e.setAttribute("fill", lit(i) ? colour : "#ffffff"));
+    const print = (name, list) => each(name, (e, i) => { e.textContent = i < list.length ? String(list[i]) : ""; });
+    fill(".cell", (i) => i === step - 1, "#fdeab8");
+    fill(".state", (i) => i === state, "#fdeab8");
+    fill(".stack", (i) => i < stack.length, "#cfe6f5");
+    print(".bit", bits);
+    print(".stacked", stack);
+    print(".written", written);
+"""
+
+
+def _box(x: float, y: float, kind: str, text_kind: str, fill: str, text: str) -> str:
+    return (
+        f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{CELL}" height="{CELL}" fill="{fill}" stroke="#1a1a1a"/>'
+        f'<text class="{text_kind}" x="{x + CELL / 2:g}" y="{y + 23:g}" text-anchor="middle">{text}</text>'
+    )
+
+
+def chomsky_machines(string: int = 13, step: int = 0) -> Explorable:
+    """Five bits read by a two-state automaton (parity) and by a stack (reverse), a step at a time."""
+    bits = _bits(string)
+    said, state, stack, written = _machine(string, step)
+    tape = "".join(
+        _box(LEFT + CELL * i, TAPE, "cell", "bit" if i < BITS else "empty", LIT if i == step - 1 else DARK,
+             str(bits[i]) if i < BITS else "·")
+        for i in range(2 * BITS)
+    )  # fmt: skip
+    circles = "".join(
+        f'<circle class="state" cx="{x}" cy="{STATES}" r="28" fill="{LIT if i == state else DARK}" stroke="#1a1a1a"/>'
+        f'<text x="{x}" y="{STATES + 5}" text-anchor="middle">{name}</text>'
+        for i, (x, name) in enumerate(((170, "even"), (290, "odd")))
+    )
+    pile = "".join(
+        _box(150, FLOOR - CELL * (i + 1), "stack", "stacked", "#cfe6f5" if i < len(stack) else DARK,
+             str(stack[i]) if i < len(stack) else "")
+        for i in range(BITS)
+    )  # fmt: skip
+    out = "".join(
+        _box(150 + CELL * i, OUT - 22, "answer", "written", DARK, str(written[i]) if i < len(written) else "")
+        for i in range(BITS)
+    )
+    svg = (
+        '<svg viewBox="0 0 360 438" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="15" fill="#1a1a1a">'
+        f'<text class="said" x="12" y="26" font-weight="bold">step {step}: {said}</text>'
+        f'<text x="12" y="54" font-size="14">string, then an empty token for each output</text>{tape}'
+        f'<text x="12" y="{STATES + 5}">parity so far</text>'
+        f'<path d="M198 {STATES - 10}H256m-8 -5l8 5l-8 5M262 {STATES + 10}H204m8 -5l-8 5l8 5" fill="none" '
+        f'stroke="#1a1a1a"/><text x="230" y="{STATES - 18}" text-anchor="middle" font-size="14">1</text>'
+        f'<text x="230" y="{STATES + 30}" text-anchor="middle" font-size="14">1</text>{circles}'
+        f'<text x="12" y="{FLOOR - 10}">stack</text>{pile}<text x="12" y="{OUT}">written</text>{out}</svg>'
+    )
+    alt = """A string of five bits and five empty tokens, read from left to right; the token being read is marked. Below
+        it the two states of parity, of which the current one is marked; a stack of five places; and five places for the
+        answer. At the start nothing is read, the state is even, stack and answer are empty. For 01101, after five steps
+        the state is odd and the stack holds 01101 from the bottom up; after ten it is empty and 10110 is written."""
+    caption = """Move the steps. While the string is read, the automaton keeps one of two states, the stack keeps
+        everything. At the empty tokens the stack gives back the bits, the last one first: that is the string reversed,
+        and nothing else. Then try other strings."""
+    knobs = (
+        Knob("step", "steps done", 0, 2 * BITS, step),
+        Knob("string", "string, as a number", 0, 2**BITS - 1, string),
+    )
+    return Explorable("chomsky-machines", alt, caption, knobs, svg, MACHINE_SCRIPT)

@@ -1,0 +1,118 @@
+"""Measure the 15 tasks of chapter 11: how fast they are sampled, and what is reached without the input.
+
+    python scripts/measure_chomsky_tasks.py           # about 5 minutes on one CPU core
+    python scripts/measure_chomsky_tasks.py --fresh   # not going on from what is stored
+    python scripts/measure_chomsky_tasks.py --speed   # the speeds again; the faster of both measurements is kept
+
+Writes results/chomsky_tasks.json with a copy in rope_lessons/checkpoints/, after every task: an interrupted run goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+from common import ROOT, provenance, store
+
+from rope_lessons.chomsky import TASKS, Task, blind_accuracy
+from rope_lessons.chomsky.blind import TEST_LENGTHS, token_table
+from rope_lessons.chomsky.context_free import SolveEquation
+
+NAME = "chomsky_tasks"
+BATCH, SPEED_LENGTHS, SECONDS = 128, (10, 40, 500), 1.0
+SHOWN = (40, 100, 500)  # lengths whose blind accuracy is stored by itself
+SAMPLES, MANY = (
+    2048,
+    65_536,
+)  # strings to choose the guesses on, and as many to score them: for the mean, for one length
+SOLVED = 0.9
+EQUATIONS = 2000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
+    parser.add_argument("--speed", action="store_true", help="measure the speeds again and keep the faster")
+    torch.set_num_threads(1)
+    arguments = parser.parse_args()
+    result = start(arguments.fresh)
+    for task in (replace(base, variant=variant) for base in TASKS.values() for variant in base.variants):
+        rows = result["tasks"].setdefault(task.name, {})
+        if task.variant not in rows:
+            rows[task.variant] = measured(task)
+            print(task.name, task.variant, rows[task.variant], flush=True)
+            store(NAME, result)
+        elif arguments.speed:
+            speeds = rows[task.variant]["tokens_per_second"]
+            rows[task.variant]["tokens_per_second"] = {
+                length: max(old, tokens_per_second(task, int(length))) for length, old in speeds.items()
+            }
+            store(NAME, result)
+    if "equations" not in result:
+        result["equations"] = equations()
+        store(NAME, result)
+
+
+def start(fresh: bool) -> dict[str, Any]:
+    path = ROOT / "results" / f"{NAME}.json"
+    if path.exists() and not fresh:
+        return json.loads(path.read_text())
+    settings = {
+        "batch": BATCH,
+        "samples": {"score": SAMPLES, "one_length": MANY},
+        "score_lengths": [TEST_LENGTHS[0], TEST_LENGTHS[-1]],
+        "seed": 0,
+    }
+    return provenance(__file__) | settings | {"tasks": {}}
+
+
+def measured(task: Task) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    accuracies = {length: blind_accuracy(task, length, SAMPLES, generator) for length in TEST_LENGTHS}
+    below = [length for length, accuracy in accuracies.items() if accuracy < SOLVED]
+    return {
+        "level": task.level,
+        "chance": task.chance,
+        "tokens_per_second": {str(length): tokens_per_second(task, length) for length in SPEED_LENGTHS},
+        "blind": "exact" if token_table(task, 41) is not None else "counted",
+        "blind_accuracy": {str(length): round(blind_accuracy(task, length, MANY, generator), 4) for length in SHOWN},
+        "blind_score": round(sum(accuracies.values()) / len(accuracies), 4),
+        "blind_solved_from": max(below) + 1 if max(below) < TEST_LENGTHS[-1] else None,
+    }
+
+
+def tokens_per_second(task: Task, length: int) -> int:
+    """Input tokens; the fastest quarter of a second counts, as other programs may run."""
+    generator = torch.Generator().manual_seed(0)
+    best = 0.0
+    for _ in range(4):
+        begin, batches = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - begin) < SECONDS / 4:
+            task.sample(BATCH, length, generator)
+            batches += 1
+        best = max(best, batches * BATCH * task.input_length(length) / elapsed)
+    return int(float(f"{best:.2g}"))
+
+
+def equations() -> dict[str, Any]:
+    """How many equations with products have more than one solution, and how many are true for every digit."""
+    task = replace(TASKS["solve_equation"], variant="paper")
+    assert isinstance(task, SolveEquation)
+    rows: dict[str, Any] = {"sampled": EQUATIONS}
+    for length in (10, *SHOWN):
+        inputs, _, _ = task.sample(EQUATIONS, length, torch.Generator().manual_seed(0))
+        counts = [len(task.solutions(tokens)) for tokens in inputs.tolist()]
+        rows[str(length)] = {
+            "several": round(sum(count > 1 for count in counts) / EQUATIONS, 3),
+            "all_five": round(sum(count == 5 for count in counts) / EQUATIONS, 3),
+        }
+    return rows
+
+
+if __name__ == "__main__":
+    main()

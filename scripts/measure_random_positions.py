@@ -1,0 +1,213 @@
+"""Train masked language models on 64 bytes with random positions (chapter 10), and test them on up to 512.
+
+    python scripts/measure_random_positions.py              # 21 models, one to two minutes each on one CPU core
+    python scripts/measure_random_positions.py --only rope  # in pieces: what is stored of the others stays
+
+Writes results/random_positions.json with a copy in rope_lessons/checkpoints/. Every model is tested as soon as it is
+trained, and the file is written again. The test text is every third piece of that of chapter 03.
+
+There are no models trained with log n: in an encoder every query of a training window sees all 64 bytes, so the scale
+log_64(n) is 1 throughout, and the training is the same with and without it. It is a choice at test only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from common import MODELS, ROOT, digest, provenance, source, store, train_and_keep, training_text
+from torch import Tensor
+
+import rope_lessons as rl
+from rope_lessons import LogN, scheme
+from rope_lessons.lab import byte_lm, masked_lm
+from rope_lessons.scheme import Plan, Positions
+
+SEEDS = (0, 1, 2)
+CONFIG = replace(byte_lm.Config(), batch=16)  # half that of chapter 03, so that 21 trainings fit into an hour
+N, LENGTHS, L = CONFIG.length, (64, 128, 256, 512), 2048
+SPACINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+PARTS = ("rows", "spacings")
+FAST = partial(rl.attention, backend="flash")
+
+
+# --- samplers ------------------------------------------------------------------------------------------------------
+
+
+def even(length: int, *, step: float, **ignored: Any) -> Tensor:
+    """0, step, 2 step, …"""
+    return step * torch.arange(length, dtype=torch.float64)
+
+
+def squeezed(length: int, **ignored: Any) -> Tensor:
+    """As many positions as there are bytes, within those of training: position interpolation."""
+    return even(length, step=N / length)
+
+
+RANDOM: Positions = partial(rl.random_positions, max_length=L)
+GRID: Positions = partial(rl.grid_positions, max_length=L)
+# One n for each sequence of a batch: the reason is in the chapter.
+EXPONENTIAL: Positions = partial(rl.equal_mean_positions, batch=CONFIG.batch)
+BETA: Positions = partial(EXPONENTIAL, distribution="beta", max_length=512, alpha=0.25)
+TRAINING: dict[str, Positions | None] = {"plain": None, "random": RANDOM, "equal-mean": EXPONENTIAL, "beta": BETA}
+AT_TEST: dict[str, dict[str, Positions | None]] = {
+    "plain": {"0, 1, 2": None, "squeezed": squeezed},
+    "random": {"random": RANDOM, "grid": GRID, "0, 1, 2": None},
+    "equal-mean": {"0, 1, 2": None},
+    "beta": {"0, 1, 2": None},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a model is trained with."""
+
+    encoding: str  # "rope", or "sinusoidal": added to the embedding, and attention without position
+    training: str
+
+    def plan(self, scale: LogN | None = None) -> Plan:
+        kind = ("rope", {"dim": CONFIG.head_dim}) if self.encoding == "rope" else ("nope", {})
+        return (scheme(kind[0], **kind[1], causal=False, scale=scale),) * CONFIG.layers
+
+    @property
+    def name(self) -> str:
+        return f"{self.encoding}, {self.training}"
+
+
+ROWS = [
+    Row(encoding, training) for training in ("plain", "random", "equal-mean") for encoding in ("rope", "sinusoidal")
+]
+ROWS.append(Row("rope", "beta"))
+
+
+# --- training ------------------------------------------------------------------------------------------------------
+
+
+def trained(row: Row, seed: int) -> masked_lm.MaskedLM:
+    """The model after its training, weights rounded to bfloat16 as a stored file holds them."""
+    options: Any = {"plan": row.plan(), "additive": row.encoding == "sinusoidal"}
+    train = partial(masked_lm.train, sampler=TRAINING[row.training])
+    # The losses of two steps stand for the code of the model and of the sampler: a change of either trains anew.
+    rehearsal = train(masked_lm.build(CONFIG, seed, **options), training_text(), CONFIG, seed, steps=2)
+    recipe = repr((asdict(CONFIG), row, seed, digest(training_text()), torch.__version__, source(), rehearsal))
+    path = MODELS / f"masked-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}.safetensors"
+    if not path.exists():
+        model = masked_lm.build(CONFIG, seed, **options)
+        train_and_keep(path, model, training_text(), CONFIG, seed, f"{row.name}, seed {seed}", train)
+    return masked_lm.load(path, CONFIG, **options)
+
+
+# --- what is measured ----------------------------------------------------------------------------------------------
+
+
+def test(model: masked_lm.MaskedLM, windows: Tensor, length: int, **options: Any) -> dict[str, float]:
+    hits, losses = masked_lm.evaluate(model, windows, length, attend=FAST, **options)
+    return {"accuracy": round(hits.mean().item(), 5), "loss": round(losses.mean().item(), 5)}
+
+
+def rows_of(row: Row, model: masked_lm.MaskedLM, windows: Tensor) -> Iterator[dict]:
+    """Every length, with the positions that make sense at test, without and with log n."""
+    for positions, sampler in AT_TEST[row.training].items():
+        for scale in (None, LogN(N)):
+            for length in LENGTHS:
+                if scale is None or length > N:  # at N the scale is 1
+                    found = test(model, windows, length, plan=row.plan(scale), sampler=sampler)
+                    yield {"positions": positions, "log_n": scale is not None, "length": length, **found}
+
+
+def spacings_of(model: masked_lm.MaskedLM, windows: Tensor) -> Iterator[dict]:
+    """The same 64 bytes at positions that are further apart, or closer: does the value matter, or the order?"""
+    for step in SPACINGS:
+        yield {"spacing": step, **test(model, windows, N, sampler=partial(even, step=step))}
+
+
+def microseconds(function: Callable[[], Any], repeats: int) -> float:
+    function()
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        function()
+    return (time.perf_counter() - begin) / repeats * 1e6
+
+
+def cost() -> dict[str, float]:
+    """A draw against a step of training without one, in turns, so that a loaded machine slows both; the medians."""
+    draws: dict[str, Positions] = {
+        "random, one for the batch": RANDOM,
+        "random, one for each sequence": partial(RANDOM, batch=CONFIG.batch),
+        "equal-mean, one for each sequence": EXPONENTIAL,
+        "beta, one for each sequence": BETA,
+    }
+    model, generator = masked_lm.build(CONFIG, 0), torch.Generator().manual_seed(0)
+    steps: list[float] = []
+    times: dict[str, list[float]] = {name: [] for name in draws}
+    for _ in range(15):
+        steps.append(microseconds(lambda: masked_lm.train(model, training_text(), CONFIG, 0, steps=2), 1) / 2)
+        for name, draw in draws.items():
+            times[name].append(microseconds(partial(draw, N, generator=generator), 20))
+
+    def middle(values: list[float]) -> float:
+        return sorted(values)[len(values) // 2]
+
+    shares = {name: round(middle(found) / middle(steps), 5) for name, found in times.items()}
+    return {"step_ms": round(middle(steps) / 1000, 1), **shares}
+
+
+# --- what is stored ------------------------------------------------------------------------------------------------
+
+
+def keep(settings: dict[str, Any], **found: list[dict]) -> None:
+    """Put what was found into the stored file, in the place of what was there of the same models."""
+    path = ROOT / "results" / "random_positions.json"
+    stored = json.loads(path.read_text("utf8")) if path.exists() else {}
+
+    def label(row: dict) -> tuple:
+        return tuple(row[key] for key in ("seed", "encoding", "training"))
+
+    parts = {}
+    for part in PARTS:
+        new = found.get(part, [])
+        others = [row for row in stored.get(part, []) if label(row) not in map(label, new)]
+        parts[part] = sorted(others + new, key=lambda row: row["seed"])
+    seeds = sorted({row["seed"] for row in parts["rows"]})
+    cost = {"cost": stored["cost"]} if "cost" in stored else {}
+    store("random_positions", {**provenance(__file__), "seeds": seeds, **cost, **settings, **parts})
+
+
+def main(seeds: list[int], only: str, part: str) -> None:
+    torch.set_num_threads(1)
+    windows = byte_lm.evaluation_windows()[::3]
+    hidden = masked_lm.hide(windows[:, :-1], torch.Generator().manual_seed(0))[1].sum().item()
+    settings = {
+        "config": asdict(CONFIG),
+        "share": masked_lm.SHARE,
+        "max_length": L,
+        "beta": {"max_length": 512, "alpha": 0.25},
+        "test_text": {"windows": len(windows), "hidden": hidden, "sha256": digest(windows)},
+    }
+    for seed in seeds if part != "cost" else []:
+        for row in ROWS:
+            if only in row.name:
+                model = trained(row, seed)
+                begin = time.perf_counter()
+                found = {"rows": rows_of(row, model, windows), "spacings": spacings_of(model, windows)}
+                labels = {"seed": seed, **asdict(row)}
+                keep(settings, **{name: [{**labels, **new} for new in found[name]] for name in PARTS})
+                print(f"tested {row.name}, seed {seed}: {time.perf_counter() - begin:.0f} s", flush=True)
+    if part != "models":
+        keep({**settings, "cost": cost()})
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--only", default="", help="part of the name of the models, such as 'rope' or 'rope, random'")
+    parser.add_argument("--part", choices=("models", "cost", "all"), default="all")
+    arguments = parser.parse_args()
+    main(arguments.seeds, arguments.only, arguments.part)

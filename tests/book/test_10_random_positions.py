@@ -1,0 +1,444 @@
+"""One test for each labelled equation and theorem of chapter 10, for its explorable, its stored results and its remarks
+on libraries."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, pairwise, product
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import pytest
+import torch
+
+import rope_lessons as rl
+from rope_lessons.figures import random_positions as figures
+from rope_lessons.lab import byte_lm, masked_lm
+
+ROOT = Path(__file__).parents[2]
+CHAPTER = (ROOT / "book" / "10_random_positions.md").read_text("utf8")
+STORED = json.loads((byte_lm.CHECKPOINTS / "random_positions.json").read_text("utf8"))
+N, P = 64, 2048
+SIZES = [(n, p) for p in range(1, 9) for n in range(1, p + 1)]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def subsets(n: int, p: int) -> list[tuple[int, ...]]:
+    return list(combinations(range(p), n))
+
+
+def average(values: list[int]) -> Fraction:
+    return Fraction(sum(values), len(values))
+
+
+# --- the two cures -------------------------------------------------------------------------------------------------
+
+
+def test_eq_random_positions_scale():
+    """In an encoder, with as many tokens as in training, log n changes nothing; with more it does."""
+    scheme, plain = rl.scheme("rope", dim=16, causal=False, scale=rl.LogN(64)), rl.scheme("rope", dim=16, causal=False)
+    for length, same in ((64, True), (65, False)):
+        q, k, v = torch.randn(3, 1, 2, length, 16, dtype=torch.float64, generator=generator()).unbind()
+        positions = rl.random_positions(length, P, generator=generator())
+        options = {"q_positions": positions, "k_positions": positions}
+        assert torch.equal(rl.attention(q, k, v, scheme, **options), rl.attention(q, k, v, plain, **options)) is same
+    counts = torch.tensor([64, 128, 512])
+    assert torch.equal(rl.LogN(64)(counts), rl.LogN(64, clip=True)(counts))
+
+
+# --- the random subset ---------------------------------------------------------------------------------------------
+
+
+def index_pmf(i: int, x: int, n: int, p: int) -> Fraction:
+    return Fraction(math.comb(x, i) * math.comb(p - 1 - x, n - 1 - i), math.comb(p, n))
+
+
+def test_eq_random_positions_index():
+    """Every subset counted, for all sizes up to 8; and drawn, for 64 of 2048."""
+    for n, p in SIZES:
+        drawn = subsets(n, p)
+        for i, x in product(range(n), range(p)):
+            assert index_pmf(i, x, n, p) == Fraction(sum(s[i] == x for s in drawn), len(drawn))
+    assert [index_pmf(0, x, 3, 5) * 10 for x in range(5)] == [6, 3, 1, 0, 0]
+    places = rl.random_positions(N, P, batch=20_000, generator=generator())[:, 31].sort().values
+    below = figures._position_pmf(31, N, P).cumsum(0)
+    empirical = torch.searchsorted(places, torch.arange(P), right=True) / 20_000
+    assert (below - empirical).abs().max() < 1.95 / math.sqrt(20_000)  # Kolmogorov: passed with probability 0.999
+    assert float(figures._position_pmf(31, N, P)[900]) == pytest.approx(float(index_pmf(31, 900, N, P)))
+
+
+def test_thm_random_positions_mean():
+    for n, p in SIZES:
+        drawn = subsets(n, p)
+        for i in range(n):
+            mean = average([s[i] for s in drawn])
+            assert mean == Fraction((i + 1) * (p + 1), n + 1) - 1
+            variance = average([s[i] ** 2 for s in drawn]) - mean**2
+            assert variance == Fraction((i + 1) * (n - i) * (p + 1) * (p - n), (n + 1) ** 2 * (n + 2))
+            rising = average([(s[i] + 1) * (s[i] + 2) for s in drawn])  # the step of the proof
+            assert rising == Fraction((i + 1) * (i + 2) * (p + 1) * (p + 2), (n + 1) * (n + 2))
+
+
+def gaps_of(subset: tuple[int, ...], p: int) -> list[int]:
+    ends = [-1, *subset, p]
+    return [b - a for a, b in pairwise(ends)]
+
+
+def test_thm_random_positions_gaps():
+    """Counted over all subsets: distribution, moments, covariance, and sums of neighbouring gaps."""
+    assert gaps_of((1, 4, 5, 11, 14), 16) == [2, 3, 1, 6, 3, 2]
+    for n, p in SIZES:
+        drawn = [gaps_of(s, p) for s in subsets(n, p)]
+        assert all(sum(g) == p + 1 and min(g) >= 1 for g in drawn)
+        assert len({tuple(g) for g in drawn}) == math.comb(p, n)  # all ways to write p + 1, each once
+        mean = Fraction(p + 1, n + 1)
+        variance = Fraction(n * (p + 1) * (p - n), (n + 1) ** 2 * (n + 2))
+        for m in range(n + 1):
+            for g in range(1, p + 1):
+                share = Fraction(sum(d[m] == g for d in drawn), len(drawn))
+                assert share == Fraction(math.comb(p - g, n - 1), math.comb(p, n))
+            assert average([d[m] for d in drawn]) == mean
+            assert average([d[m] ** 2 for d in drawn]) - mean**2 == variance
+        assert average([d[0] * d[n] for d in drawn]) - mean**2 == -variance / n
+        for k in range(1, n):
+            first = sorted(s[k - 1] + 1 for s in subsets(n, p))
+            for start in range(n - k):
+                assert sorted(s[start + k] - s[start] for s in subsets(n, p)) == first
+
+
+def test_the_gap_is_as_wide_as_its_mean():
+    mean, variance = (P + 1) / (N + 1), N * (P + 1) * (P - N) / ((N + 1) ** 2 * (N + 2))
+    assert (round(mean, 1), round(math.sqrt(variance), 1)) == (31.5, 30.5)
+    assert math.sqrt(P**2 / (N**2 * (N + 1))) == pytest.approx(4, abs=0.05)  # what document 003 says
+    gaps = rl.random_positions(N, P, batch=5000, generator=generator()).diff(dim=1).double()
+    assert gaps.mean().item() == pytest.approx(mean, rel=0.01)
+    assert gaps.std().item() == pytest.approx(math.sqrt(variance), rel=0.02)
+    few = 1 - math.comb(P - 4, N) / math.comb(P, N)
+    assert few == pytest.approx(1 / 8, abs=0.01)
+    assert 7 < 63 * few < 8
+    assert 2 < 63 * math.comb(P - 99, N) / math.comb(P, N) < 3  # gaps of 100 or more in a text
+    assert (gaps <= 4).double().mean().item() == pytest.approx(few, rel=0.03)
+    assert int(figures._position_pmf(0, N, P).argmax()) + 1 == 1  # the most likely gap
+
+
+def test_plain_positions_are_a_draw_that_never_comes():
+    assert math.comb(N, N) / math.comb(P, N) < 1e-100
+
+
+# --- equal means ---------------------------------------------------------------------------------------------------
+
+
+def test_eq_random_positions_step():
+    drawn = rl.equal_mean_positions(5, batch=200_000, generator=generator())
+    step = drawn[:, -1] / 4
+    assert torch.allclose(drawn, step[:, None] * torch.arange(5))
+    assert step.mean().item() == pytest.approx(1, abs=0.01)
+    assert (2.5 * torch.arange(5)).tolist() == [0, 2.5, 5, 7.5, 10]
+
+
+def test_thm_random_positions_equal():
+    """The mean, with the book's mean of n and with the article's; and the text with other frequencies."""
+    for mean in (63, 64):
+        drawn = rl.equal_mean_positions(N, batch=200_000, mean=mean, generator=generator())
+        wanted = torch.arange(N).double() * mean / 63
+        assert torch.allclose(drawn.mean(dim=0), wanted, rtol=4 / math.sqrt(200_000))
+        assert torch.equal(wanted, torch.arange(N).double()) is (mean == 63)
+    q, k, v = torch.randn(3, 1, 1, 9, 8, dtype=torch.float64, generator=generator()).unbind()
+    encoder, positions = rl.scheme("rope", dim=8, causal=False), rl.equal_mean_positions(9, generator=generator())
+    told = rl.attention(q, k, v, encoder, q_positions=positions, k_positions=positions)
+    slower = rl.attention(q, k, v, encoder, frequencies=positions[1] * rl.rope_frequencies(8))
+    assert torch.allclose(told, slower, atol=1e-6)
+    assert not torch.allclose(told, rl.attention(q, k, v, encoder), atol=1e-2)
+
+
+def test_eq_random_positions_exponential():
+    n = rl.equal_mean_positions(N, batch=400_000, generator=generator())[:, -1]
+    for t in (8, 63, 255, 400):
+        p = math.exp(-t / 63)
+        assert (n >= t).double().mean().item() == pytest.approx(p, abs=4 * math.sqrt(p / 400_000))
+    assert math.sqrt(63) == pytest.approx(8, abs=0.1)  # Poisson
+
+
+def test_eq_random_positions_beta():
+    """The mean, and the tails against the incomplete beta function."""
+    for alpha in (0.1, 0.25, 1.0):
+        beta = alpha * (511 / 63 - 1)
+        assert alpha / (alpha + beta) == pytest.approx(63 / 511)
+        settings: dict[str, Any] = {"distribution": "beta", "max_length": 512, "alpha": alpha}
+        n = rl.equal_mean_positions(N, batch=50_000, generator=generator(), **settings)[:, -1]
+        for t in (8, 255, 450):
+            p = float(mpmath.betainc(alpha, beta, t / 511, 1, regularized=True))
+            assert (n >= t).double().mean().item() == pytest.approx(p, abs=4 * math.sqrt(p / 50_000) + 1e-6)
+            tail = figures.beta_tail(alpha, torch.tensor([float(t)]), N, 512).item()  # for the picture
+            assert tail == pytest.approx(p, abs=1e-4)
+    assert math.exp(-511 / 63) == pytest.approx(3e-4, rel=0.01)
+
+
+def pairs(n: int, p: int, distance: int) -> Fraction:
+    return (p - distance) * Fraction(n * (n - 1), p * (p - 1))
+
+
+def test_eq_random_positions_pairs():
+    for n, p in SIZES:
+        for distance in range(1, p):
+            counts = [sum(b - a == distance for a, b in combinations(s, 2)) for s in subsets(n, p)]
+            assert average(counts) == pairs(n, p, distance)
+    beyond = figures.pairs_beyond("random", torch.tensor([600, 1]))
+    assert beyond[0].item() == pytest.approx(sum(pairs(N, P, d) for d in range(600, P)))
+    assert beyond[0] / beyond[1] == pytest.approx(0.5, abs=0.01)
+    assert float(pairs(N, P, 1)) / (N * (N - 1) / 2) == pytest.approx(1e-3, rel=0.05)
+    plain = figures.pairs_beyond("plain", torch.tensor([1, 63, 64]))
+    assert plain.tolist() == [N * (N - 1) / 2, 1, 0]
+
+
+def test_eq_random_positions_beyond():
+    drawn = rl.equal_mean_positions(N, batch=20_000, generator=generator())
+    step = drawn[:, 1]
+    k = torch.arange(1, N)
+    for d in (1, 8, 32, 128):
+        counted = ((step[:, None] * k >= d) * (N - k)).sum(dim=1).double()
+        formula = figures.pairs_beyond("exponential", torch.tensor([d])).item()
+        assert counted.mean().item() == pytest.approx(formula, abs=4 * counted.std().item() / math.sqrt(20_000))
+    # One draw, pair by pair: the sum over steps is the count.
+    one = drawn[0]
+    apart = (one[None, :] - one[:, None])[torch.ones(N, N).triu(1).bool()]
+    assert (apart >= 20).sum() == ((one[1] * k >= 20) * (N - k)).sum()
+
+
+def test_what_the_picture_of_reach_shows():
+    d = torch.tensor([1, 2, 4, 8, 16, 32])
+    plain = figures.pairs_beyond("plain", d)
+    for name in ("exponential", "0.25", "1"):
+        ratio = plain / figures.pairs_beyond(name, d)
+        assert ((ratio < 2.1) & (ratio > 1)).all()
+    end = torch.tensor([511])
+    assert figures.pairs_beyond("exponential", end).item() == pytest.approx(0.01, abs=0.005)
+    assert figures.pairs_beyond("0.25", end).item() == figures.pairs_beyond("1", end).item() == 0
+
+
+def test_one_draw_for_each_sequence():
+    tail = math.exp(-511 / 63)
+    assert (1 - tail) ** 1000 == pytest.approx(0.74, abs=0.01)
+    assert (1 - tail) ** 16_000 < 0.01
+    assert math.log(0.5) / math.log(1 - tail) == pytest.approx(2300, abs=20)
+
+
+def test_lem_random_positions_gamma():
+    """Both facts by their moments, with mpmath; and the second by draws."""
+    for alpha in (0.1, 0.25, 1.0, 3.5):
+        for s in (0.5, 1, 2, 5):
+            product_ = mpmath.gamma(alpha + 1 + s) / mpmath.gamma(alpha + 1) * alpha / (alpha + s)
+            assert float(product_) == pytest.approx(float(mpmath.gamma(alpha + s) / mpmath.gamma(alpha)))
+            for beta in (0.3, 2.0):
+                # A / (A + B) and A + B are independent: the moments of A are products.
+                moment = mpmath.beta(alpha + s, beta) / mpmath.beta(alpha, beta)
+                total = mpmath.gamma(alpha + beta + s) / mpmath.gamma(alpha + beta)
+                assert float(moment * total) == pytest.approx(float(mpmath.gamma(alpha + s) / mpmath.gamma(alpha)))
+    from rope_lessons.random_positions import PROPOSALS, _log_gamma_draw
+
+    for shape in (0.25, 2.0):
+        drawn = _log_gamma_draw(shape, 200_000, generator(), None).exp()
+        assert drawn.mean().item() == pytest.approx(shape, abs=4 * math.sqrt(shape / 200_000))
+        assert drawn.var().item() == pytest.approx(shape, rel=0.03)
+    # The logarithms are needed: shares of draws whose boosts are below every float64, for alpha = 0.001.
+    smaller, rival = (2 ** (-1075 * shape) for shape in (0.001, 0.001 * (511 / 63 - 1)))  # half the least float64
+    assert 0.45 < smaller < 0.5
+    assert smaller * rival == pytest.approx(1 / 400, rel=0.1)
+    assert 0.5 ** (1 / 0.001) > 0 == 0.4 ** (1 / 0.001)
+    assert PROPOSALS == 12
+    assert f"gets {PROPOSALS} proposals" in CHAPTER
+
+
+# --- the explorable ------------------------------------------------------------------------------------------------
+
+
+def test_explorable_draws_what_it_says():
+    numbers = figures._uniform(3)
+    draws = [figures._draw(1, 16, numbers) for _ in range(400)]
+    assert all(len(d) == 16 and d == sorted(set(d)) and max(d) < figures.SPACE for d in draws)
+    assert sum(d[0] for d in draws) / 400 == pytest.approx(513 / 17 - 1, rel=0.15)
+    ends = [figures._draw(2, 64, numbers)[-1] for _ in range(2000)]
+    assert sum(ends) / 2000 == pytest.approx(63, rel=0.1)
+    assert figures._draw(0, 5, numbers) == [0, 1, 2, 3, 4]
+    draws = [figures._draw(1, 64, numbers) for _ in range(figures.DRAWS)]
+    assert float(figures._title(draws).split()[-1]) == pytest.approx(8, abs=0.4)
+    assert figures._beyond([[0.0, 511.0], [0.0, 512.0], [0.0, 9000.0]]).count("z") == 2
+    assert figures._ticks([[0.0, 511.0], [0.0, 512.0]]).count("M") == 3
+
+
+# --- the causal case -----------------------------------------------------------------------------------------------
+
+
+def test_a_grid_moves_the_tokens_before():
+    assert [rl.grid_positions(n, P)[10].item() for n in (64, 128, 512)] == [320, 160, 40]
+    assert rl.METHODS["equal-mean"](layers=1, dim=8).test_positions is None
+
+
+# --- what the chapter says about libraries -------------------------------------------------------------------------
+
+
+def test_library_modernbert_takes_positions():
+    """Positions are an argument, of any steps: a common shift changes nothing, other distances do."""
+    from transformers import ModernBertConfig, ModernBertModel, RoFormerModel
+
+    torch.manual_seed(0)
+    config = ModernBertConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, pad_token_id=0,
+        bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, initializer_range=0.5,
+    )  # fmt: skip
+    model = ModernBertModel(config).eval()
+    tokens = torch.arange(1, 13).unsqueeze(0)
+    positions = rl.random_positions(12, 2048, generator=generator()).unsqueeze(0)
+    with torch.no_grad():
+        plain, shifted, drawn = (
+            model(tokens, position_ids=ids).last_hidden_state
+            for ids in (torch.arange(12).unsqueeze(0), torch.arange(12).unsqueeze(0) + 7, positions)
+        )
+    assert torch.allclose(plain, shifted, atol=1e-3)
+    assert not torch.allclose(plain, drawn, atol=0.1)
+    assert "position_ids" not in inspect.signature(RoFormerModel.forward).parameters
+
+
+def test_library_torch_beta_takes_no_generator():
+    beta = torch.distributions.Beta(torch.tensor(0.25), torch.tensor(1.75))
+    for method in (beta.sample, beta.rsample):
+        assert "generator" not in inspect.signature(method).parameters
+    torch.empty(3).exponential_(generator=generator())
+
+
+# --- what was measured ---------------------------------------------------------------------------------------------
+def losses(table: str = "rows", **wanted: Any) -> list[float]:
+    found = [row["loss"] for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
+    assert len(found) == len(STORED["seeds"])
+    return found
+
+
+def at(training: str, positions: str, length: int, log_n: bool = False, encoding: str = "rope") -> list[float]:
+    return losses(encoding=encoding, training=training, positions=positions, length=length, log_n=log_n)
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def below(a: list[float], b: list[float]) -> bool:
+    """In every seed."""
+    return all(x < y for x, y in zip(a, b, strict=True))
+
+
+def test_stored_file_is_the_scripts():
+    assert (ROOT / "results" / "random_positions.json").read_text() == (
+        byte_lm.CHECKPOINTS / "random_positions.json"
+    ).read_text()
+    assert STORED["script"] == "scripts/measure_random_positions.py"
+    assert STORED["seeds"] == [0, 1, 2]
+    assert byte_lm.Config(**STORED["config"]) == replace(byte_lm.Config(), batch=16)
+    assert (STORED["share"], STORED["max_length"], STORED["beta"]["alpha"]) == (0.15, 2048, 0.25)
+    windows = byte_lm.evaluation_windows()[::3]
+    hidden = masked_lm.hide(windows[:, :-1], torch.Generator().manual_seed(0))[1]
+    assert STORED["test_text"]["hidden"] == hidden.sum().item()
+
+
+def test_what_a_draw_costs():
+    """Below one percent of a small step of training, but for the one that the chapter names."""
+    shares = {name: share for name, share in STORED["cost"].items() if name != "step_ms"}
+    assert shares.pop("random, one for each sequence") < 0.02
+    assert max(shares.values()) < 0.01
+
+
+CASES = {
+    "plain": ("plain", "0, 1, 2"),
+    "grid": ("random", "grid"),
+    "equal-mean": ("equal-mean", "0, 1, 2"),
+    "beta": ("beta", "0, 1, 2"),
+}
+
+
+def test_prices_on_64_bytes():
+    for name in ("grid", "equal-mean", "beta"):
+        assert below(at(*CASES["plain"], 64), at(*CASES[name], 64))
+    assert below(at(*CASES["equal-mean"], 64), at(*CASES["beta"], 64))
+    price = {name: mean(at(*CASES[name], 64)) - mean(at(*CASES["plain"], 64)) for name in CASES}
+    assert f"costs {price['grid']:.2f} and {price['equal-mean']:.2f} nats on 64 bytes" in CHAPTER
+    assert (
+        f"{price['equal-mean']:.2f} nats on 64 bytes for the exponential, and {price['beta']:.2f} for beta" in CHAPTER
+    )
+
+
+def test_grid_against_draws_at_test():
+    for length, log_n in ((64, False), (128, False), (256, False), (512, False), (512, True)):
+        assert below(at("random", "grid", length, log_n), at("random", "random", length, log_n))
+    alone = byte_lm.evaluation_windows()[::3, :-1].flatten().bincount()
+    entropy = torch.special.entr(alone / alone.sum()).sum().item()  # of a guess without context
+    assert min(at("random", "0, 1, 2", 64)) > entropy
+    assert f"its {mean(at('random', '0, 1, 2', 64)):.2f} nats" in CHAPTER
+
+
+def test_equal_means_are_flat():
+    for name in ("equal-mean", "beta"):
+        for length in (128, 256, 512):
+            for short, long in zip(at(*CASES[name], 64), at(*CASES[name], length), strict=True):
+                assert abs(long - short) < 0.04
+    for name in ("plain", "grid"):
+        assert all(b - a > 0.4 for a, b in zip(at(*CASES[name], 64), at(*CASES[name], 512), strict=True))
+
+
+def test_at_256_and_512():
+    plain, grid, equal = (at(*CASES[name], 512) for name in ("plain", "grid", "equal-mean"))
+    assert mean(grid) - mean(plain) == pytest.approx(0.05, abs=0.01)
+    assert sum(a > b for a, b in zip(grid, plain, strict=True)) == 2
+    assert below(equal, plain)
+    assert abs(mean(at(*CASES["grid"], 256)) - mean(at(*CASES["plain"], 256))) < 0.05
+    assert below(plain, at("plain", "squeezed", 512))
+    scaled = at(*CASES["plain"], 512, True)
+    assert abs(mean(scaled) - mean(equal)) < max(scaled) - min(scaled)
+    others = [at(*case, 512, log_n) for case in CASES.values() for log_n in (False, True)]
+    assert sorted(map(mean, others))[:2] == sorted(map(mean, (equal, scaled)))
+    for length in (128, 256):
+        others = [at(*case, length, log_n) for case in CASES.values() for log_n in (False, True)]
+        assert min(map(mean, others)) == mean(at("plain", "0, 1, 2", length, True))
+
+
+def test_what_log_n_adds():
+    gain = {name: mean(at(*case, 512)) - mean(at(*case, 512, True)) for name, case in CASES.items()}
+    came = mean(at(*CASES["plain"], 512)) - mean(at(*CASES["plain"], 64))
+    assert gain["plain"] / came == pytest.approx(0.5, abs=0.1)
+    assert gain["plain"] > 2 * gain["grid"] > 0
+    assert gain["equal-mean"] == pytest.approx(-0.04, abs=0.01)
+
+
+def test_additive_encoding_is_not_flat():
+    for name in ("plain", "grid", "equal-mean"):
+        short, long = (at(*CASES[name], length, encoding="sinusoidal") for length in (64, 512))
+        assert all(b - a > 0.3 for a, b in zip(short, long, strict=True))
+        if name != "plain":
+            assert below(long, at(*CASES["plain"], 512, encoding="sinusoidal"))
+
+
+def test_the_step_is_what_counts():
+    """A longer text on the grid costs what the same step costs on 64 bytes."""
+    for length in (128, 256, 512):
+        step = mean(losses("spacings", encoding="rope", training="random", spacing=2048 / length))
+        assert abs(mean(at("random", "grid", length)) - step) < 0.06
+    by_step = {s: losses("spacings", encoding="rope", training="random", spacing=s) for s in (1.0, 4.0, 16.0, 32.0)}
+    assert below([x + 1 for x in by_step[32.0]], by_step[1.0])
+    assert below([x + 0.3 for x in by_step[16.0]], by_step[4.0])
+    level = [mean(losses("spacings", encoding="rope", training="equal-mean", spacing=s)) for s in (0.5, 1.0, 2.0)]
+    assert max(level) - min(level) < 0.1
+    assert min(losses("spacings", encoding="rope", training="equal-mean", spacing=8.0)) > level[1] + 0.5
+    assert min(map(mean, by_step.values())) == mean(by_step[32.0])
+
+
+def test_eq_random_positions_shrink():
+    """Mean gaps of draws in training and at test, in two ranges: the ratio is that of the lengths."""
+    for space in (1024, 2048):
+        gaps = [rl.random_positions(n, space, batch=2000, generator=generator()).diff().double() for n in (64, 512)]
+        assert (gaps[0].mean() / gaps[1].mean()).item() == pytest.approx(513 / 65, rel=0.01)

@@ -1,0 +1,444 @@
+"""One test for each labelled equation and theorem of chapter 11, for its examples, its explorable, its stored results
+and its remarks on libraries."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rope_lessons as rl
+from rope_lessons.chomsky import TASKS, blind_accuracy, playground, recurrent, results
+from rope_lessons.chomsky.blind import blind_score, token_table
+from rope_lessons.chomsky.training import PUBLISHED, REDUCED, generator
+from rope_lessons.figures import chomsky as figures
+from rope_lessons.lab import byte_lm
+
+ROOT = Path(__file__).parents[2]
+CHAPTER = (ROOT / "book" / "11_chomsky.md").read_text("utf8")
+
+
+def strings(symbols, low: int, high: int) -> list[list[int]]:
+    return [list(s) for n in range(low, high + 1) for s in itertools.product(symbols, repeat=n)]
+
+
+# --- what a task needs ---------------------------------------------------------------------------------------------
+
+
+def test_language_is_local():
+    """The chapter's first cell: 8 bytes are enough, 2 are not."""
+    model, windows = byte_lm.load(), byte_lm.evaluation_windows()[::16]
+    right = {}
+    for window in (64, 8, 2):
+        plan = (rl.scheme("rope", dim=64, visible_window=window),) * 2
+        right[window] = byte_lm.evaluate(model, windows, 64, plan)[0].mean().item()
+    assert right[64] - right[8] < 0.015
+    assert right[64] - right[2] > 0.08
+
+
+def test_thm_chomsky_parity():
+    """Every predictor of three of four bits, all 256 of them, is right on exactly half of the strings."""
+    whole = strings((0, 1), 4, 4)
+    for unseen in range(4):
+        seen = strings((0, 1), 3, 3)
+        for says in itertools.product((0, 1), repeat=8):
+            right = 0
+            for string in whole:
+                part = string[:unseen] + string[unseen + 1 :]
+                right += says[seen.index(part)] == TASKS["parity_check"].answer(string)[0]
+            assert right == 8
+
+
+def test_eq_chomsky_even_pairs():
+    for string in strings((0, 1), 1, 10):
+        changes = [a ^ b for a, b in itertools.pairwise(string)]
+        assert sum(changes) % 2 == string[0] ^ string[-1] == TASKS["even_pairs"].answer(string)[0]
+    assert TASKS["even_pairs"].answer([0, 0, 1, 1, 1, 0]) == [0]
+
+
+def test_needs_by_turning_bits_over():
+    assert figures.needs(TASKS["even_pairs"], 6)[0].tolist() == [True, False, False, False, False, True]
+    assert figures.needs(TASKS["parity_check"], 6).all()
+    assert torch.equal(figures.needs(TASKS["reverse_string"], 6), torch.eye(6).flip(1).bool())
+    odds = figures.needs(TASKS["odds_first"], 6)
+    assert odds.int().argmax(1).tolist() == [1, 3, 5, 0, 2, 4]
+
+
+def reachable(length: int, layers: int, window: int, ahead: bool = False) -> torch.Tensor:
+    """Bool (2 length, 2 length): which tokens a token can depend on, by multiplying masks."""
+    index = torch.arange(2 * length)
+    distance = index[:, None] - index
+    one = (distance < window) & (distance > -window) if ahead else (distance >= 0) & (distance < window)
+    seen = torch.eye(2 * length, dtype=torch.bool)
+    for _ in range(layers):
+        seen = (one.double() @ seen.double()) > 0
+    return seen
+
+
+def test_thm_chomsky_window():
+    """Which outputs see their symbol, with windows back only and on both sides; and the bound on the accuracy."""
+    for length, layers, window in ((10, 2, 4), (10, 5, 4), (12, 1, 8), (7, 3, 6), (6, 5, 17)):
+        expected = min(length, (layers * (window - 1) + 1) // 2)
+        for ahead in (False, True):
+            seen = reachable(length, layers, window, ahead)
+            found = [bool(seen[length + t, length - 1 - t]) for t in range(length)]
+            assert found == [2 * t + 1 <= layers * (window - 1) for t in range(length)]
+            assert sum(found) == expected
+        assert (expected == length) == (layers >= (2 * length - 1) / (window - 1))
+    # A predictor that knows what it can see, and says 0 elsewhere, has the accuracy of the bound.
+    length, reached = 9, min(9, (2 * 3 + 1) // 2)
+    right = []
+    for string in strings((0, 1), length, length):
+        target = TASKS["reverse_string"].answer(string)
+        right.append(np.mean([t < reached or target[t] == 0 for t in range(length)]))
+    assert np.mean(right) == pytest.approx(0.5 + reached / (2 * length))
+    assert min(500, (5 * 16 + 1) // 2) == 40
+    assert 0.5 + 40 / 1000 == 0.54
+    assert "at most 54 %" in CHAPTER
+
+
+def test_a_local_model_cannot_see_its_symbol():
+    """Four layers with a window of 4, as computed by the package: turning over a symbol beyond 12 changes nothing."""
+    length, layers, window = 10, 4, 4
+    scheme = rl.scheme("rope", dim=8, visible_window=window)
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(layers, 3, 8, 8, generator=generator, dtype=torch.float64) / 8**0.5
+    x = torch.randn(2 * length, 8, generator=generator, dtype=torch.float64)
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        for w in weights:
+            q, k, v = (x @ part for part in w)
+            x = x + rl.attention(q[None, None], k[None, None], v[None, None], scheme)[0, 0]
+        return x
+
+    turned = x.clone()
+    turned[0] += 1
+    moved = (run(turned) - run(x)).abs().amax(1) > 1e-12
+    assert moved.nonzero().max().item() == layers * (window - 1) == 12
+    assert rl.receptive_field(window, layers, causal=True) == 13
+
+
+# --- machines ------------------------------------------------------------------------------------------------------
+
+
+def classes(answer, symbols, longest: int, ahead: int = 3, shortest: int = 1) -> dict[tuple, int]:
+    """Pasts by the answers to all their continuations: a number for each class."""
+    found: dict[tuple, int] = {}
+    for past in strings(symbols, shortest, longest):
+        found.setdefault(tuple(tuple(answer(past + more)) for more in strings(symbols, 0, ahead)), len(found))
+    return found
+
+
+def test_thm_chomsky_states():
+    """The classes are as many as said; and, taken as states, they are a machine that answers every string."""
+    counts = {"parity_check": ((0, 1), 2), "even_pairs": ((0, 1), 4), "cycle_navigation": ((0, 1, 2), 5)}
+    for name, (symbols, expected) in counts.items():
+        answer = TASKS[name].answer
+        found = classes(answer, symbols, 4)
+        assert len(found) == expected
+
+        def state(past, answer=answer, symbols=symbols, found=found):
+            return found[tuple(tuple(answer(past + more)) for more in strings(symbols, 0, 3))]
+
+        moves, says = {}, {}
+        for past in strings(symbols, 1, 4):
+            says.setdefault(state(past), answer(past))
+            assert says[state(past)] == answer(past)
+            if len(past) < 4:
+                for symbol in symbols:
+                    after = state([*past, symbol])
+                    assert moves.setdefault((state(past), symbol), after) == after
+        for string in strings(symbols, 1, 7):
+            now = state(string[:1])
+            for symbol in string[1:]:
+                now = moves[now, symbol]
+            assert says[now] == answer(string)
+    assert len(classes(TASKS["even_pairs"].answer, (0, 1), 3)) == 4
+    with_empty = classes(lambda s: TASKS["even_pairs"].answer(s) if s else [0], (0, 1), 3, shortest=0)
+    assert len(with_empty) == 5
+    growing = [len(classes(TASKS["reverse_string"].answer, (0, 1), n)) for n in (1, 2, 3, 4)]
+    assert growing == [2 ** (n + 1) - 2 for n in (1, 2, 3, 4)] == [2, 6, 14, 30]
+
+
+def test_runs_by_hand():
+    state, seen = 0, []
+    for bit in (0, 1, 1, 0, 1):
+        state ^= bit
+        seen.append("odd" if state else "even")
+    assert ", ".join(seen) == "even, odd, even, even, odd"
+    assert list(itertools.accumulate((1, 1, 0, -1, 1), lambda a, b: (a + b) % 5)) == [1, 2, 2, 1, 2]
+    assert "0, 1, 2, 2, 1, 2" in CHAPTER
+
+
+EXAMPLES = {
+    "even_pairs": ("001110", "0"),
+    "modular_arithmetic": ("1+2*3-4", "3"),
+    "parity_check": ("01101", "1"),
+    "cycle_navigation": ("22102", "2"),
+    "stack_manipulation": ([*"011", "PUSH 0", "POP", "POP"], "10#"),
+    "reverse_string": ("01101", "10110"),
+    "modular_arithmetic_brackets": ("((1-3)*(-4))", "3"),
+    "solve_equation": ("((3-x)+1)=2", "2"),
+    "duplicate_string": ("011", "011011"),
+    "missing_duplicate_string": ("0110_110", "0"),
+    "odds_first": ("011010", "100011"),
+    "binary_addition": ("001+01", "011#"),
+    "binary_multiplication": ("011*11", "01001#"),
+    "compute_sqrt": ("101001", "110"),
+    "bucket_sort": ("421302", "012234"),
+}
+
+
+def test_examples_by_hand():
+    """The 15 examples of the text, with end marks; and the sums in them by Python's own arithmetic."""
+    assert list(EXAMPLES) == list(TASKS)
+    for name, (string, expected) in EXAMPLES.items():
+        task = TASKS[name]
+        found = task.decode(task.answer(task.encode(string)))
+        assert found == expected + "0" * (len(found) - len(expected)), name
+        assert "#" in expected or len(found) == len(expected)
+    assert (1 + 2 * 3 - 4) % 5 == 3
+    assert ((1 - 3) * (-4)) % 5 == 3
+    assert [x for x in range(5) if ((3 - x) + 1) % 5 == 2] == [2]
+    assert int("001"[::-1], 2) + int("01"[::-1], 2) == 6 == int("011"[::-1], 2)
+    assert int("011"[::-1], 2) * int("11"[::-1], 2) == 18 == int("01001"[::-1], 2)
+    assert math.isqrt(int("101001", 2)) == 6
+
+
+def test_variants():
+    """The table of differences between code, paper and article."""
+    assert TASKS["cycle_navigation"].steps == (-1, 0, 1)
+    assert replace(TASKS["cycle_navigation"], variant="paper").steps == (0, 1, -1)
+    assert [replace(TASKS["modular_arithmetic"], variant=v).input_length(8) for v in ("code", "paper")] == [7, 9]
+    assert "*" not in TASKS["solve_equation"].input_symbols
+    assert "*" in replace(TASKS["solve_equation"], variant="paper").input_symbols
+    order = TASKS["odds_first"].answer([0, 1, 0, 1, 0, 1])
+    assert (order, replace(TASKS["odds_first"], variant="paper").answer([0, 1, 0, 1, 0, 1])) == (
+        [1, 1, 1, 0, 0, 0],
+        [0, 0, 0, 1, 1, 1],
+    )
+    for name in ("binary_addition", "binary_multiplication"):
+        assert TASKS[name].variants == ("code", "big-endian")
+
+
+# --- the score -----------------------------------------------------------------------------------------------------
+
+
+def test_eq_chomsky_score():
+    """The mean over 460 lengths; a dozen of them joined by lines give that of a curve without corners."""
+    accuracy = {length: 0.5 + 0.5 * 41 / length for length in range(41, 501)}
+    full = sum(accuracy.values()) / 460
+    assert results.score(accuracy) == pytest.approx(full, abs=1e-12)
+    some = {length: accuracy[length] for length in REDUCED.test_lengths if length > 40}
+    assert results.score(some) == pytest.approx(full, abs=0.005)
+    assert len(range(41, 501)) == 460
+    assert PUBLISHED.test_lengths == tuple(range(41, 501))
+    assert list(range(1, 501))[41:][0] == 42  # the example script
+    assert f"{0.99**500:.1%}" == "0.7%"
+
+
+def test_eq_chomsky_blind():
+    """Over all strings of a length: the best constant answer, found place by place, has that accuracy."""
+    for name, symbols, length in (("bucket_sort", range(5), 4), ("even_pairs", (0, 1), 6), ("compute_sqrt", (0, 1), 6)):
+        task = TASKS[name]
+        answers = [task.answer(s) for s in strings(symbols, length, length) if name != "compute_sqrt" or any(s)]
+        right = sum(
+            max(column.count(token) for token in set(column)) for column in map(list, zip(*answers, strict=True))
+        )
+        found = right / (len(answers) * len(answers[0]))
+        assert blind_accuracy(task, length) == pytest.approx(found, abs=0.02 if name == "compute_sqrt" else 1e-6)
+    assert blind_accuracy(TASKS["bucket_sort"], 2) == pytest.approx(9 / 25)
+
+
+def test_thm_chomsky_bucket():
+    """The binomial, the bound for every multiple of 5, the guess, and the score above 90 %."""
+    length = 7
+    drawn, _, _ = TASKS["bucket_sort"].sample(4000, length, torch.Generator().manual_seed(0))
+    for c in range(4):
+        below = (drawn <= c).sum(1)
+        in_order = drawn.sort(1).values
+        assert torch.equal((in_order <= c).sum(1), below)
+        p = (c + 1) / 5
+        for t in range(length):
+            assert torch.equal(in_order[:, t] <= c, below >= t + 1)
+            tail = sum(math.comb(length, n) * p**n * (1 - p) ** (length - n) for n in range(t + 1, length + 1))
+            assert token_table(TASKS["bucket_sort"], length)[t, : c + 1].sum().item() == pytest.approx(tail, abs=1e-6)
+    roots = sum(math.sqrt(p * (1 - p)) for p in (0.2, 0.4, 0.6, 0.8))
+    assert roots == pytest.approx(1.7798, abs=1e-4)
+    assert math.sqrt(2 / math.pi) * roots == pytest.approx(1.42, abs=1e-3)
+    for length in range(5, 501, 5):
+        exact = blind_accuracy(TASKS["bucket_sort"], length)
+        assert exact >= 1 - roots / math.sqrt(length)
+        if length >= 40:
+            assert exact == pytest.approx(1 - 1.42 / math.sqrt(length), abs=0.006)
+    assert blind_accuracy(TASKS["bucket_sort"], 500) == pytest.approx(0.937, abs=1e-3)
+    assert 0.9 < blind_score(TASKS["bucket_sort"]) < 0.903
+    assert blind_accuracy(TASKS["bucket_sort"], 199) < 0.9 < blind_accuracy(TASKS["bucket_sort"], 205)
+    assert 0.995 < token_table(TASKS["bucket_sort"], 500)[74, 0].item() < 0.999
+    wrong = Fraction(0)  # the proof's predictor on all strings of 5 digits: at most the sum of the borders' shifts
+    for string in strings(range(5), 5, 5):
+        shifts = sum(abs(sum(d <= c for d in string) - (c + 1)) for c in range(4))
+        errors = sum(a != b for a, b in zip(sorted(string), range(5), strict=True))
+        assert errors <= shifts
+        wrong += Fraction(errors, 5**6)
+    assert float(1 - wrong) <= blind_accuracy(TASKS["bucket_sort"], 5) + 1e-9
+
+
+def test_brackets_are_often_zero():
+    """Digits multiply to 0 in 9 of 25 cases, and the blind score is above chance."""
+    assert sum(a * b % 5 == 0 for a in range(5) for b in range(5)) == 9
+    assert blind_accuracy(TASKS["modular_arithmetic_brackets"], 40) > 0.28
+    assert int(token_table(TASKS["modular_arithmetic_brackets"], 40)[0].argmax()) == 0
+
+
+def test_stored_blind_scores():
+    stored = json.loads((byte_lm.CHECKPOINTS / "chomsky_tasks.json").read_text("utf8"))
+    assert (ROOT / "results" / "chomsky_tasks.json").read_text() == json.dumps(stored, indent=1) + "\n"
+    assert list(stored["tasks"]) == list(TASKS)
+    assert stored["tasks"]["bucket_sort"]["code"]["blind_score"] == pytest.approx(0.9013, abs=1e-4)
+    for name, row in stored["tasks"].items():
+        if name not in ("bucket_sort", "modular_arithmetic_brackets"):
+            assert abs(row["code"]["blind_score"] - TASKS[name].chance) < 0.02, name
+
+
+# --- models --------------------------------------------------------------------------------------------------------
+
+
+def test_eq_chomsky_stack():
+    """Place by place; with shares of 0 and 1 it is a list of Python."""
+    generator = torch.Generator().manual_seed(0)
+    stack, value = torch.randn(6, 3, generator=generator), torch.randn(3, generator=generator)
+    push, pop, keep = 0.5, 0.3, 0.2
+    found = recurrent.updated_stack(stack, torch.tensor([push, pop, keep]), value)
+    below = torch.cat((stack, torch.zeros(1, 3)))
+    for i in range(6):
+        above = value if i == 0 else stack[i - 1]
+        assert torch.allclose(found[i], push * above + pop * below[i + 1] + keep * stack[i])
+    now, plain = torch.zeros(8, 1), []
+    for action in (5, 3, None, 7, 2, None, None):
+        shares = torch.tensor([0.0, 1.0, 0.0] if action is None else [1.0, 0.0, 0.0])
+        now = recurrent.updated_stack(now, shares, torch.tensor([float(action or 0)]))
+        plain = plain[:-1] if action is None else [*plain, action]
+        assert now[: len(plain), 0].tolist() == plain[::-1]
+
+
+def test_published_shapes():
+    assert (PUBLISHED.layers, PUBLISHED.width, PUBLISHED.heads, PUBLISHED.hidden) == (5, 64, 8, 256)
+    assert PUBLISHED.dropout_at_test
+    assert not PUBLISHED.masked_loss
+
+
+def test_playground_cell():
+    """What the text says about the two small RNNs of the chapter."""
+    lengths = (5, 10, 100)
+    settings = {"model": "rnn", "learning_rate": 1e-3, "longest": 10, "steps": 500, "batch": 32}
+    parity, pairs = (
+        playground(task, "none", "plain", test_lengths=lengths, **settings) for task in ("parity_check", "even_pairs")
+    )
+    assert min(parity.values()) > 0.95
+    assert min(pairs[5], pairs[10]) > 0.95
+    assert pairs[100] < 0.65
+
+
+# --- results -------------------------------------------------------------------------------------------------------
+
+
+def row(task="reverse_string", positions="rope", variant="plain", seed=0, length=41, accuracy=0.5, tested="plain"):
+    return results.Row(
+        task, "transformer", positions, variant, seed, 3e-4, tested, length, accuracy, True, REDUCED.digest()
+    )
+
+
+def test_figure_of_results_takes_what_there_is():
+    """One kind of positions, one variant and one seed are enough; the alt text says what is drawn."""
+    few = [row(length=length, accuracy=0.9 - length / 1000) for length in (40, 41, 500)]
+    figure = rl.figures.chomsky_lengths(few, "reverse_string")
+    assert "rope, plain: 86 at 40, 40 at 500" in figure.alt
+    assert "reduced" in figure.alt
+    more = [*few, *(r._replace(positions="sinusoidal", variant="random", test_positions="random") for r in few)]
+    assert "sinusoidal, random" in rl.figures.chomsky_lengths(more, "reverse_string").alt
+    with pytest.raises(ValueError, match="got none"):
+        rl.figures.chomsky_lengths(few, "parity_check")
+
+
+def test_results_are_the_runners():
+    """The packaged file is the stored one, all of it reduced."""
+    stored = (ROOT / "results" / "chomsky_reduced.csv").read_text("utf8")
+    assert stored == results.PACKAGED.read_text("utf8")
+    rows = results.read()
+    assert rows
+    assert all(row.reduced for row in rows)
+
+
+def test_first_cells_give_one_answer_to_all():
+    """Even pairs, sinusoidal, plain: near chance at 40 symbols; seeds 0 and 1 always say even, seed 2 odd."""
+    found = {
+        (r.seed, r.length): r.accuracy
+        for r in results.read()
+        if (r.task, r.model, r.positions, r.variant) == ("even_pairs", "transformer", "sinusoidal", "plain")
+        and r.protocol == REDUCED.digest()
+    }
+    for length in REDUCED.test_lengths:
+        assert found[0, length] == found[1, length] == pytest.approx(1 - found[2, length], abs=2e-5)
+        sources = (generator("data", "test", length, start) for start in (0, 64))
+        answers = torch.cat([TASKS["even_pairs"].sample(64, length, source)[1] for source in sources])
+        assert (answers == 0).double().mean().item() == pytest.approx(found[0, length], abs=1e-5)
+    assert all(abs(found[seed, 40] - 0.5) < 0.05 for seed in range(3))
+    scores = [results.score({n: found[seed, n] for n in REDUCED.test_lengths}) for seed in range(3)]
+    assert [round(100 * score) for score in scores] == [51, 51, 49]
+
+
+def test_second_example_has_learned_and_scores_no_better():
+    """Even pairs, RoPE, plain, seed 0: all right at 40 and 41, a coin from 51 on, a score of 52 %."""
+    key = ("even_pairs", "transformer", "rope", "plain", 0)
+    found = {r.length: r.accuracy for r in results.read() if r[:5] == key and r.protocol == REDUCED.digest()}
+    assert set(found) == set(REDUCED.test_lengths)
+    assert found[40] == found[41] == 1
+    deviation = 0.5 / REDUCED.samples**0.5
+    assert round(100 * deviation, 1) == 4.4
+    assert all(abs(found[length] - 0.5) < 2 * deviation for length in REDUCED.test_lengths if length > 41)
+    assert round(100 * results.score(found)) == 52
+
+
+# --- the explorable ------------------------------------------------------------------------------------------------
+
+
+def test_explorable_says_what_it_shows():
+    """At its end the answer is the reversed string, and the state its parity; the stack is empty."""
+    for string in range(32):
+        bits = figures._bits(string)
+        for step in range(11):
+            _, state, stack, written = figures._machine(string, step)
+            assert state == sum(bits[: min(step, 5)]) % 2
+            assert len(stack) == (step if step <= 5 else 10 - step)
+            assert written == bits[::-1][: max(0, step - 5)]
+        assert written == TASKS["reverse_string"].answer(bits)
+        assert state == TASKS["parity_check"].answer(bits)[0]
+    assert figures._machine(13, 5)[2] == [0, 1, 1, 0, 1]
+    assert "10110 is written" in rl.figures.chomsky_machines().alt
+
+
+# --- what the chapter says about libraries -------------------------------------------------------------------------
+
+
+def test_library_torch_has_no_stack():
+    names = [name.lower() for name in dir(torch.nn)]
+    assert "rnn" in names
+    assert "lstm" in names
+    assert not [name for name in names if "stack" in name or "tape" in name]
+
+
+def test_chapter_exists():
+    """Every labelled equation and theorem of the chapter has a test in this file."""
+    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", CHAPTER)
+    assert len(labels) == 8
+    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
+    assert not missing
