@@ -12,6 +12,7 @@ from rope_lessons import nn
 from rope_lessons.attention import KVCache, attention, attention_with_lse, explain_backend
 from rope_lessons.entropy import attention_entropy, log_n_scale
 from rope_lessons.hf import plan_from_hf, plan_to_hf
+from rope_lessons.invleaky import covered_length, invleaky_rule, slope_for, trained_distances
 from rope_lessons.local import (
     alibi_channels,
     alibi_slopes,
@@ -30,6 +31,7 @@ from rope_lessons.radix import (
     ntk_frequencies,
     pi_frequencies,
 )
+from rope_lessons.random_positions import equal_mean_positions, grid_positions, random_positions
 from rope_lessons.rerope import leaky_distance, smooth_leaky_distance
 from rope_lessons.rotary import apply_rotary, half_to_interleaved, interleaved_to_half, rotary_table, rotate
 from rope_lessons.scheme import METHODS, SCHEMES, FrequencySpec, LogN, Method, Plan, Scheme, scheme
@@ -62,14 +64,18 @@ __all__ = [
     "attention_entropy",
     "attention_with_lse",
     "causal_mask",
+    "covered_length",
     "decode_position",
     "dense_mask",
     "digits",
     "dynamic_ntk_frequencies",
+    "equal_mean_positions",
     "explain_backend",
     "from_digits",
+    "grid_positions",
     "half_to_interleaved",
     "interleaved_to_half",
+    "invleaky_rule",
     "lambda_mask",
     "leaky_distance",
     "llama3_frequencies",
@@ -84,6 +90,7 @@ __all__ = [
     "pi_frequencies",
     "plan_from_hf",
     "plan_to_hf",
+    "random_positions",
     "receptive_field",
     "rope_frequencies",
     "rotary_table",
@@ -91,14 +98,16 @@ __all__ = [
     "scheme",
     "sinusoidal_encoding",
     "sinusoidal_kernel",
+    "slope_for",
     "smooth_leaky_distance",
+    "trained_distances",
     "turns",
     "window_mask",
     "yarn_attention_factor",
     "yarn_frequencies",
 ]
 
-_LAZY = ("exercises", "figures", "lab")  # these need matplotlib or are used by few: imported on first use
+_LAZY = ("chomsky", "exercises", "figures", "lab")  # these need matplotlib or are used by few: imported on first use
 
 
 def __dir__() -> list[str]:

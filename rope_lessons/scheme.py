@@ -13,6 +13,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from rope_lessons._checks import check_bool, check_choice, check_count, check_no
 from rope_lessons.entropy import log_n_scale
 from rope_lessons.mixed_radix import mixed_radix_frequencies
 from rope_lessons.radix import dynamic_ntk_frequencies, ntk_frequencies, pi_frequencies
+from rope_lessons.random_positions import equal_mean_positions, grid_positions, random_positions
 from rope_lessons.rotary import LAYOUTS
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.yarn import (
@@ -389,6 +391,11 @@ class Method:
             )
 
 
+def _trained_scale(scale: LogN | None) -> LogN | None:
+    """The clipped scale is for models trained without it; any other scale is there in training too."""
+    return None if scale is None or scale.clip else scale
+
+
 def _row(name: str, train: str | None = None) -> Callable[..., Method]:
     """A method that uses one scheme in every layer: ``name`` at test, and RoPE (or ``train``) in training."""
 
@@ -396,8 +403,7 @@ def _row(name: str, train: str | None = None) -> Callable[..., Method]:
         check_count("layers", layers, least=1)
         turning = {"dim": dim, "base": base}
         test = scheme(name, **options, **(turning if _ROWS[name][0] else {}))
-        # The clipped scale is for models trained without it; any other scale is there in training too.
-        scale = None if test.scale is None or test.scale.clip else test.scale
+        scale = _trained_scale(test.scale)
         if train == "rope":
             shared = {"layout": test.layout, "base_scale": test.base_scale, "causal": test.causal}
             before = scheme("rope", **turning, **shared, scale=scale)
@@ -451,11 +457,56 @@ def _hwfa2(
     return Method("hwfa2", _hwfa_plan(layers, full, near, train), _hwfa_plan(layers, full, near, test))
 
 
+@cache
+def _sampler(function: Callable[..., Tensor], **options: Any) -> Positions:
+    """A sampler with its options. Cached, so that equal settings are one object, and two equal methods are equal."""
+    return partial(function, **options)
+
+
+def _encoder(
+    name: str, layers: int, train_positions: Positions, test_positions: Positions | None, **knobs: Any
+) -> Method:
+    """A method of positions: RoPE in an encoder, which sees the whole text. A decoder does not know its length."""
+    check_count("layers", layers, least=1)
+    test = scheme("rope", **{"causal": False, **knobs})
+    train = replace(test, scale=_trained_scale(test.scale))
+    return Method(name, (train,) * layers, (test,) * layers, train_positions, test_positions)
+
+
+def _random_positions(
+    *, layers: int, dim: int, max_length: int = 2048, test: str = "grid", base: float = 10_000.0, **knobs: Any
+) -> Method:
+    """Sorted random subsets in training; at test the even grid, or ("random") the same draws, as published."""
+    check_choice("test", test, ("grid", "random"))
+    drawn = _sampler(random_positions, max_length=max_length)
+    at_test = drawn if test == "random" else _sampler(grid_positions, max_length=max_length)
+    return _encoder("random-positions", layers, drawn, at_test, dim=dim, base=base, **knobs)
+
+
+def _equal_mean(
+    *,
+    layers: int,
+    dim: int,
+    distribution: str = "exponential",
+    mean: float | None = None,
+    max_length: int | None = None,
+    alpha: float | None = None,
+    base: float = 10_000.0,
+    **knobs: Any,
+) -> Method:
+    """Evenly spaced positions with a random end in training; 0, 1, 2, … at test."""
+    options = {"distribution": distribution, "mean": mean, "max_length": max_length, "alpha": alpha}
+    drawn = _sampler(equal_mean_positions, **options)
+    return _encoder("equal-mean", layers, drawn, None, dim=dim, base=base, **knobs)
+
+
 # The rows of the table. What changes only at test is trained as RoPE.
 METHODS: dict[str, Callable[..., Method]] = {
     **{name: _row(name) for name in ("rope", "nope", "alibi")},
     **{name: _row(name, train="rope") for name in SCHEMES if name not in ("rope", "nope", "alibi", "invleaky")},
     "invleaky": _invleaky,
+    "random-positions": _random_positions,
+    "equal-mean": _equal_mean,
     "hwfa": _hwfa,
     "hfwa": _hwfa,  # the spelling of the articles' tables
     "hwfa2": _hwfa2,

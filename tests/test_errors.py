@@ -34,6 +34,10 @@ def attend(q: Any = X, k: Any = X, v: Any = X, scheme: Any = ROPE, **options: An
     return rl.attention(q, k, v, scheme, **options)
 
 
+def beta_positions(max_length: Any = 9, alpha: Any = 1.0) -> Any:
+    return rl.equal_mean_positions(4, distribution="beta", max_length=max_length, alpha=alpha)
+
+
 def cached(scheme: Any = ROPE, **options: Any) -> rl.KVCache:
     """A cache that holds three tokens."""
     cache = rl.KVCache(scheme, **options)
@@ -148,6 +152,13 @@ def not_frequencies(call: Callable[[Any], Any]) -> list[Case]:
 def not_bases(name: str, call: Callable[[Any], Any]) -> list[Case]:
     cases = not_a_count(f"{name}[1]", lambda v: call([60, v, 24]), 2)
     return [*cases, (lambda: call([]), ValueError, f"{name} must have at least one entry, got []")]
+
+
+def not_a_generator(call: Callable[[Any, Any], Any]) -> list[Case]:
+    return [
+        (lambda: call(7, None), TypeError, "generator must be a torch.Generator or None, got int"),
+        (lambda: call(torch.Generator(), META), ValueError, "generator must be on meta … got one on cpu"),
+    ]
 
 
 def not_a_flag(name: str, call: Callable[[Any], Any]) -> list[Case]:
@@ -441,6 +452,78 @@ CASES: dict[str, list[Case]] = {
             "slope must be a finite number of at least 0, got nan",
         ),
         (lambda: rl.leaky_distance(P3, "4", 1), TypeError, "window must be a finite number of at least 0, got '4'"),
+    ],
+    "trained_distances": [
+        *not_a_count("train_length", lambda v: rl.trained_distances(v, 4, 2), 1),
+        (lambda: rl.trained_distances(8, -1, 2), ValueError, "window must be a finite number of at least 0, got -1"),
+        (lambda: rl.trained_distances(8, 4, -2), ValueError, "slope must be a finite number of at least 0, got -2"),
+    ],
+    "covered_length": [
+        *not_a_count("train_length", lambda v: rl.covered_length(v, 4, 2), 1),
+        (lambda: rl.covered_length(8, -1, 2), ValueError, "window must be a finite number of at least 0, got -1"),
+        (lambda: rl.covered_length(8, 4, math.nan), ValueError, "slope must be a finite number of at least 0, got nan"),
+    ],
+    "slope_for": [
+        *not_a_count("train_length", lambda v: rl.slope_for(v, 0, 64), 1),
+        *not_a_count("length", lambda v: rl.slope_for(8, 2, v), 8),
+        (lambda: rl.slope_for(8, -1, 64), ValueError, "window must be a finite number of at least 0, got -1"),
+        (lambda: rl.slope_for(8, "2", 64), TypeError, "window must be a finite number of at least 0, got '2'"),
+        (lambda: rl.slope_for(8, 7, 64), ValueError, "window must be below train_length - 1 = 7, got 7"),
+        (lambda: rl.slope_for(1, 0, 64), ValueError, "window must be below train_length - 1 = 0, got 0"),
+    ],
+    "invleaky_rule": [
+        *not_a_count("train_length", lambda v: rl.invleaky_rule(v, 8), 1),
+        *not_positive("factor", lambda v: rl.invleaky_rule(512, v)),
+    ],
+    "random_positions": [
+        *not_a_count("length", lambda v: rl.random_positions(v, 5), 1),
+        *not_a_count("max_length", lambda v: rl.random_positions(1, v), 1),
+        *not_a_count("batch", lambda v: rl.random_positions(2, 5, batch=v), 1),
+        (
+            lambda: rl.random_positions(6, 5),
+            ValueError,
+            "max_length must be at least length = 6: no position is used twice, got 5",
+        ),
+        *not_a_generator(lambda g, device: rl.random_positions(2, 5, generator=g, device=device)),
+    ],
+    "grid_positions": [
+        *not_a_count("length", lambda v: rl.grid_positions(v, 5), 1),
+        *not_a_count("max_length", lambda v: rl.grid_positions(1, v), 1),
+        *not_a_count("batch", lambda v: rl.grid_positions(2, 5, batch=v), 1),
+        (
+            lambda: rl.grid_positions(6, 5),
+            ValueError,
+            "max_length must be at least length = 6: no position is used twice, got 5",
+        ),
+        *not_a_generator(lambda g, device: rl.grid_positions(2, 5, generator=g, device=device)),
+    ],
+    "equal_mean_positions": [
+        *not_a_count("length", lambda v: rl.equal_mean_positions(v), 1),
+        *not_a_count("batch", lambda v: rl.equal_mean_positions(4, batch=v), 1),
+        *not_a_count("max_length", lambda v: beta_positions(max_length=v), 2),
+        *not_positive("alpha", lambda v: beta_positions(alpha=v)),
+        *not_finite_from_0("mean", lambda v: rl.equal_mean_positions(4, mean=v)),
+        *not_a_generator(lambda g, device: rl.equal_mean_positions(4, generator=g, device=device)),
+        (
+            lambda: rl.equal_mean_positions(4, distribution="poisson"),
+            ValueError,
+            "distribution must be one of 'exponential', 'beta', got 'poisson'",
+        ),
+        (
+            lambda: rl.equal_mean_positions(4, alpha=1),
+            ValueError,
+            "alpha must be left out: it belongs to distribution 'beta', got 1",
+        ),
+        (
+            lambda: rl.equal_mean_positions(4, max_length=9),
+            ValueError,
+            "max_length must be left out: it belongs to distribution 'beta', got 9",
+        ),
+        (
+            lambda: beta_positions(max_length=4),
+            ValueError,
+            "mean must be above 0 and below max_length - 1 = 3, got 3",
+        ),
     ],
     "log_n_scale": [
         (lambda: rl.log_n_scale([4], 512), TypeError, "counts must be an int64 tensor, got list"),

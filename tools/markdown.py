@@ -148,16 +148,16 @@ class Labels:
     @classmethod
     def of_book(cls, root: Path = project.ROOT) -> Labels:
         book = cls()
-        for path in project.chapters(root):
-            book.add_chapter(path)
+        for number, path in enumerate(project.chapters(root), start=1):  # as the HTML counts: by the table of contents
+            book.add_chapter(path, number)
         for name in project.toc_files(root):
             path = root / f"{name}.md"
             if path not in project.chapters(root):
                 book.add_targets(path.read_text("utf8"), path.stem)
         return book
 
-    def add_chapter(self, path: Path) -> None:
-        number, source = int(path.stem[:2]), path.read_text("utf8")
+    def add_chapter(self, path: Path, number: int) -> None:
+        source = path.read_text("utf8")
         counts: dict[str, int] = {}
         for block in walk(source, 1, path):
             found = (

@@ -36,17 +36,22 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     start = time.perf_counter()
-    result = yield  # raises when the cell fails: then nothing below runs, and the notebook stays incomplete
+    try:
+        result = yield  # raises when the cell fails: then nothing below runs, and the notebook stays incomplete
+    except pytest.skip.Exception:
+        if hasattr(item, "cell"):  # tagged as not to be executed: it has no outputs
+            _keep(item, [], 0.0)
+        raise
     if hasattr(item, "test_outputs"):
-        _keep(item, time.perf_counter() - start)
+        _keep(item, list(item.test_outputs), time.perf_counter() - start)
     return result
 
 
-def _keep(item: Any, seconds: float) -> None:
+def _keep(item: Any, outputs: list[Any], seconds: float) -> None:
     notebook = item.parent.nb
     total = sum(cell.cell_type == "code" for cell in notebook.cells)
     kept = _passes.setdefault(item.path, Pass(total))
-    kept.outputs.append(list(item.test_outputs))
+    kept.outputs.append(outputs)
     kept.seconds += seconds
     if len(kept.outputs) == kept.cells:
         source = {path.stem: path for path in project.notebook_pages()}[item.path.stem]

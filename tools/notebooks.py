@@ -28,6 +28,7 @@ if importlib.util.find_spec("rope_lessons") is None:  # on Colab: install; elsew
     %pip install -q "rope-lessons[book] @ git+{address}"
 """
 NOT_COMPARED = "nbval-ignore-output"
+NOT_EXECUTED = "skip-execution"  # nbclient's tag, for what needs the network; nbval has its own
 
 
 def folder(root: Path = project.ROOT) -> Path:
@@ -80,6 +81,7 @@ def _markdown(text: str) -> NotebookNode:
 def _code(cell: NotebookNode, converter: Converter, line: int) -> list[NotebookNode]:
     """A code cell with its outputs, and its caption as text below."""
     tags = list(cell.metadata.get("tags", []))
+    tags += ["nbval-skip"] if NOT_EXECUTED in tags else []
     metadata: dict[str, Any] = {"tags": tags} if tags else {}
     if "hide-input" in tags:
         metadata["jupyter"] = {"source_hidden": True}

@@ -27,7 +27,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from tools import execution, ledger, project
+from tools import bibliography, execution, ledger, project
 
 LOGGER = logging.getLogger(__name__)
 
@@ -155,7 +155,7 @@ class Api(BookDirective):
         self.env.note_dependency(str(module.__file__))
         blocks = [f".. automodule:: {name}\n   :no-index:\n"]
         for public, thing in vars(module).items():
-            if public.startswith("_") or getattr(thing, "__module__", None) != name:
+            if public.startswith("_") or getattr(thing, "__module__", None) != name or not callable(thing):
                 continue
             blocks.append(_auto("rope_lessons" if public in package.__all__ else name, public, thing))
         return blocks
@@ -375,6 +375,7 @@ def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    bibliography.register()
     app.config.mathjax_path = "mathjax/tex-chtml.js"
     NbElementRenderer.render_image = render_image
     app.connect("config-inited", set_cache_path)

@@ -15,7 +15,20 @@ from typing import Any
 
 import torch
 
-CHAPTERS = ("sinusoidal", "rotary", "radix", "mixed_radix", "circles", "entropy", "local", "rerope")
+CHAPTERS = (
+    "sinusoidal",
+    "rotary",
+    "radix",
+    "mixed_radix",
+    "circles",
+    "entropy",
+    "local",
+    "rerope",
+    "invleaky",
+    "random_positions",
+    "chomsky",
+    "gpu",
+)
 
 
 @dataclass(frozen=True)

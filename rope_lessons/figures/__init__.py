@@ -22,7 +22,20 @@ try:
 except ImportError as error:  # pragma: no cover - exercised only without the extra
     raise ImportError('rope_lessons.figures needs matplotlib: pip install "rope-lessons[book]"') from error
 
-CHAPTERS = ("sinusoidal", "rotary", "radix", "mixed_radix", "circles", "entropy", "local", "rerope")
+CHAPTERS = (
+    "sinusoidal",
+    "rotary",
+    "radix",
+    "mixed_radix",
+    "circles",
+    "entropy",
+    "local",
+    "rerope",
+    "invleaky",
+    "random_positions",
+    "chomsky",
+    "gpu",
+)
 
 # Okabe and Ito's colours: told apart with every common kind of colour blindness, and in grey.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"

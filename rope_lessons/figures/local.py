@@ -112,6 +112,19 @@ def local_attention(panels: Mapping[str, Tensor]) -> tuple[MatplotlibFigure, str
     return figure, alt
 
 
+def recall_axes(figure: MatplotlibFigure, axis: Any, distances: Sequence[int], train_length: int) -> None:
+    """What every figure of answered questions has in common: guessing, the training length, names."""
+    axis.axhline(100 / 26, color="black", linewidth=1, linestyle=":")
+    axis.axvline(train_length, color="black", linewidth=1)
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(distances, [str(distance) for distance in distances])
+    axis.minorticks_off()
+    axis.set_ylim(-3, 106)
+    axis.set_xlabel("distance from the question to the secret, bytes")
+    axis.set_ylabel("questions answered, %")
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
+
 @styled
 def local_recall(
     rows: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, str], str], window: int, train_length: int
@@ -132,16 +145,8 @@ def local_recall(
         error = torch.stack((mean - low, high - mean)).numpy()
         axis.errorbar(at, mean, error, color=colours[number], marker=markers[number], capsize=3, label=name)
         said.append(f"{name}: {', '.join(f'{value:.0f} at {d}' for d, value in zip(distances, mean, strict=True))}")
-    axis.axhline(100 / 26, color="black", linewidth=1, linestyle=":")
     axis.axvline(window - 0.5, color="black", linewidth=1, linestyle="--")
-    axis.axvline(train_length, color="black", linewidth=1)
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(distances, [str(distance) for distance in distances])
-    axis.minorticks_off()
-    axis.set_ylim(-3, 106)
-    axis.set_xlabel("distance from the question to the secret, bytes")
-    axis.set_ylabel("questions answered, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    recall_axes(figure, axis, distances, train_length)
     alt = f"""Share of questions answered against the distance of the secret, mean over the seeds, bars from worst to
         best. Vertical lines at the window of {window} (dashed) and at the training length {train_length}; a dotted line
         for guessing, 3.8 percent. In percent: {"; ".join(said)}."""

@@ -23,6 +23,7 @@ from rope_lessons.figures import (
     styled,
     svg_path,
 )
+from rope_lessons.figures.local import recall_axes
 from rope_lessons.rerope import leaky_distance, smooth_leaky_distance
 
 __all__ = [
@@ -209,15 +210,7 @@ def rerope_recall(
         values = 100 * torch.tensor([list(row.values()) for row in found], dtype=torch.float64).T
         at = [distance * 1.02 ** (number - len(cases) / 2) for distance in distances]  # side by side
         said.append(f"{name}: {_spoken(_bars(axis, at, values, number, name), 0)}")
-    axis.axhline(100 / 26, color="black", linewidth=1, linestyle=":")
-    axis.axvline(train_length, color="black", linewidth=1)
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(distances, [str(distance) for distance in distances])
-    axis.minorticks_off()
-    axis.set_ylim(-3, 106)
-    axis.set_xlabel("distance from the question to the secret, bytes")
-    axis.set_ylabel("questions answered, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    recall_axes(figure, axis, distances, train_length)
     alt = f"""Share of questions answered in a text of 512 bytes against the distance of the secret, mean over the
         seeds, bars from worst to best. A line marks the training length {train_length}, a dotted one guessing, 3.8
         percent. At the distances {", ".join(map(str, distances))}, in percent. {"; ".join(said)}."""

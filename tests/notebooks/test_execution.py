@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 
@@ -109,6 +110,24 @@ def test_notebooks_nbval_and_html_share_one_execution(tiny: TinyBook) -> None:
     assert 'class="highlight-ipython3' in page, "the cells keep their highlighting"
     tiny.run("tools.notebooks", "--check")
     assert tiny.executions() == 2, "the build and the check found what nbval had executed"
+
+
+def test_a_cell_that_needs_the_network_is_never_executed(tiny: TinyBook) -> None:
+    """Tagged skip-execution: shown on the page and in the notebook, left out by the build, by nbval and by nbclient."""
+    page = tiny.root / "book" / "01_tiny.md"
+    cell = "```{code-cell} ipython3\n:tags: [needs-network, skip-execution]\nraise OSError('no network')\n```\n"
+    more = "```{code-cell} ipython3\nprint('after', value)\n```\n"
+    page.write_text(f"{PAGE}\n{cell}\n{more}", "utf8")
+    tiny.run("tools.notebooks")
+    notebook = nbformat.read(tiny.root / "book" / "notebooks" / "01_tiny.ipynb", as_version=4)
+    (skipped,) = [cell for cell in notebook.cells if "no network" in cell.source]
+    assert skipped.metadata["tags"] == ["needs-network", "skip-execution", "nbval-skip"]
+    assert skipped.outputs == []
+    shutil.rmtree(tiny.root / "_build")
+    told = tiny.run("pytest", "-p", "tools.nbval_cache", "--nbval", "--nbval-current-env", "book/notebooks")
+    assert "1 skipped" in told
+    tiny.run("tools.notebooks", "--check")
+    assert tiny.executions() == 2, "what nbval had executed was found, the skipped cell without outputs"
 
 
 def test_a_failing_comparison_fills_no_cache(tiny: TinyBook) -> None:

@@ -1,0 +1,166 @@
+"""``python -m rope_lessons.lab``: train models and test them. ``--help`` lists what there is."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rope_lessons.lab import evaluation, text, training
+from rope_lessons.lab.checkpoint import CheckpointError
+from rope_lessons.lab.rows import trainings
+from rope_lessons.lab.training import CONFIGS, DTYPES, OPTIMIZERS, PARALLEL, Recipe, TrainingError
+
+EXPECTED = (
+    CheckpointError,
+    evaluation.TableError,
+    TrainingError,
+    text.CorpusError,
+    ValueError,
+)  # a message says all: no traceback
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m rope_lessons.lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    _train_arguments(commands.add_parser("train", help="train a model, or go on with a training"))
+    _table_arguments(commands.add_parser("table", help="test trained models with every row they serve; write a CSV"))
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        return options.run(options)
+    except EXPECTED as error:
+        print(f"python -m rope_lessons.lab {options.command}: {error}", file=sys.stderr)
+        return 1
+
+
+# --- train ---------------------------------------------------------------------------------------------------------
+
+_RECIPE: dict[str, dict[str, Any]] = {
+    "seed": {"type": int, "help": "of weights, batches and positions"},
+    "train_length": {"type": int, "metavar": "N", "help": "tokens of a training window"},
+    "factor": {"type": float, "help": "how much longer the methods are set for"},
+    "batch": {"type": int, "help": "windows of a step, all processes and small batches together"},
+    "steps": {"type": int, "help": "of the whole training"},
+    "optimizer": {"choices": tuple(OPTIMIZERS), "help": "what moves the weights"},
+    "learning_rate": {"type": float, "help": "the largest"},
+    "warmup": {"type": int, "help": "steps until the largest learning rate"},
+    "weight_decay": {"type": float, "help": "as the optimizer has it"},
+    "copies": {"type": float, "help": "share of the windows with a pasted copy of an earlier piece"},
+    "dtype": {"choices": tuple(DTYPES), "help": "of the products"},
+}
+
+
+def _train_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_train)
+    parser.add_argument("--config", choices=tuple(CONFIGS), default="gau-0.3m", help="model and training by name")
+    parser.add_argument("--scheme", default="rope", metavar="ROW", help="a row of the table; 'list' lists all")
+    changes = parser.add_argument_group("changes of the config")
+    for name, options in _RECIPE.items():
+        changes.add_argument(f"--{name.replace('_', '-')}", **options)
+    _text_arguments(parser)
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs"), help="folder of the trainings; each has its own in it"
+    )
+    parser.add_argument(
+        "--accumulate", type=int, default=1, metavar="K", help="small batches of a step, to save memory"
+    )
+    parser.add_argument("--compile", action="store_true", help="use torch.compile")
+    parser.add_argument("--parallel", choices=PARALLEL, default="ddp", help="how torchrun's processes share the work")
+    parser.add_argument("--save-every", type=int, default=250, metavar="STEPS", help="between checkpoints")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them, with a checkpoint")
+    parser.add_argument("--device", help="cpu, cuda, …; a card if there is one")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _text_arguments(parser: argparse.ArgumentParser) -> None:
+    names = ", ".join(("stdlib", *text.DOWNLOADS))
+    parser.add_argument("--corpus", default="stdlib", help=f"{names}, or a folder of text")
+    parser.add_argument("--cache", type=Path, default=text.CACHE, help="folder for prepared and downloaded corpora")
+
+
+def folder_of(recipe: Recipe, config: str, out: Path) -> Path:
+    """Where a training is kept: one folder for each config, row and seed."""
+    return out / config / recipe.scheme / f"seed-{recipe.seed}"
+
+
+def recipe_of(options: argparse.Namespace) -> Recipe:
+    """The config with its changes. A row that acts at test only is trained as the row whose model it takes."""
+    known = {field.name for field in fields(Recipe)} & _RECIPE.keys()
+    changes = {name: getattr(options, name) for name in known if getattr(options, name) is not None}
+    recipe = replace(CONFIGS[options.config], scheme="rope", **changes)
+    shared = trainings(recipe.rows.values())
+    scheme = {row.name: first for first, members in shared.items() for row in members}.get(options.scheme)
+    return replace(recipe, scheme=scheme or options.scheme)
+
+
+def _train(options: argparse.Namespace) -> int:
+    if options.scheme == "list":
+        recipe = replace(CONFIGS[options.config], **({"factor": options.factor} if options.factor else {}))
+        for first, members in trainings(recipe.rows.values()).items():
+            print(f"{first}: {', '.join(row.name for row in members)}")
+        return 0
+    recipe = recipe_of(options)
+    with training.team(options.device) as own:
+        corpus = training.one_at_a_time(lambda: text.open_corpus(options.corpus, options.cache), own)
+        training.train(
+            recipe,
+            corpus,
+            folder_of(recipe, options.config, options.out),
+            own,
+            accumulate=options.accumulate,
+            compiler="inductor" if options.compile else None,
+            parallel=options.parallel,
+            save_every=options.save_every,
+            minutes=options.minutes,
+            quiet=options.quiet,
+        )
+    return 0
+
+
+# --- table ---------------------------------------------------------------------------------------------------------
+
+
+def _table_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=_table)
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of finished trainings; folders in them count too")
+    parser.add_argument("--csv", type=Path, default=Path("table.csv"), help="where the table goes")
+    parser.add_argument("--rows", nargs="+", metavar="ROW", help="test only these")
+    parser.add_argument("--factors", type=int, nargs="+", help="lengths as multiples of the training length")
+    parser.add_argument("--windows", type=int, help="pieces of held-out text, of the longest length each")
+    _text_arguments(parser)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them; the same command goes on")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda, …")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _table(options: argparse.Namespace) -> int:
+    from tqdm import tqdm
+
+    changes = {"factors": options.factors and tuple(options.factors), "windows": options.windows}
+    tests = evaluation.Evaluation(**{name: value for name, value in changes.items() if value is not None})
+    corpus = text.open_corpus(options.corpus, options.cache)
+    models = evaluation.find(options.runs)
+    progress = partial(tqdm, unit="row", disable=options.quiet)
+    if not evaluation.count_all(
+        models, corpus, tests, options.rows, options.device, minutes=options.minutes, progress=progress
+    ):
+        print("The time is over. The same command goes on from there and then writes the table.", file=sys.stderr)
+        return 0
+    lines = evaluation.write_csv(evaluation.records(models, corpus, tests, options.rows), options.csv)
+    print(f"{options.csv}: {lines} lines, {len(models)} models")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,189 @@
+"""Checkpoints of a training, in safetensors: whole or not there, and refused when damaged or of another training.
+
+A file holds tensors by name, and as metadata the format, the number of the step, the recipe of the training and a
+SHA-256 of all of it. Chapter 12.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FORMAT = "rope_lessons training 1"
+KEPT = 2  # files in a folder: the newest, and the one before it in case that is damaged
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be used: damaged, of another program, or of another training."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds.
+
+    Args:
+        step: how many steps were done; the next batch is that of this number.
+        tensors: weights and state of the optimizer, by name.
+        recipe: everything that decides the losses, as JSON has it.
+        sha256: of all of it.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    recipe: dict[str, Any]
+    sha256: str
+
+
+def path_of(folder: Path, step: int) -> Path:
+    return folder / f"step-{step:08d}.safetensors"
+
+
+def stored(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first."""
+    found = (path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", path.stem))
+    return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")))
+
+
+def save(folder: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> Path:
+    """Write a checkpoint, and delete all but the newest two.
+
+    The file gets its name when all of it is on the disk: a process that is killed leaves the older files as they were.
+
+    Args:
+        folder: made if it is not there.
+        step: how many steps were done.
+        tensors: by name, on any device.
+        recipe: what JSON can hold.
+
+    Returns:
+        the path of the file.
+
+    Chapter 12.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for left_over in folder.glob("*.unfinished"):
+        left_over.unlink()
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {"format": FORMAT, "step": str(step), "recipe": json.dumps(recipe, sort_keys=True)}
+    path = path_of(folder, step)
+    unfinished = path.with_suffix(".unfinished")
+    save_file(on_cpu, unfinished, metadata={**metadata, "sha256": _digest(on_cpu, metadata)})
+    _flush(unfinished)
+    unfinished.replace(path)
+    _flush(folder)
+    for old in stored(folder)[:-KEPT]:
+        old.unlink()
+    return path
+
+
+def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
+    """Read a checkpoint and check all of it.
+
+    Args:
+        path: of the file.
+        recipe: of the training that wants to go on with it; None takes any.
+
+    Raises:
+        CheckpointError: a file that is not there, is damaged, or was not written by :func:`save`; another recipe.
+
+    Chapter 12.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = dict(file.metadata() or {})
+            names = list(file.keys())
+            tensors = {name: file.get_tensor(name) for name in names}
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is not there") from error
+    except (SafetensorError, OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is damaged, or no safetensors file: {error}") from error
+    digest = metadata.pop("sha256", "")
+    if metadata.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is foreign: its format is {metadata.get('format')!r}, not {FORMAT!r}")
+    if digest != _digest(tensors, metadata):
+        raise CheckpointError(f"{path} is damaged: its content does not have the SHA-256 that it was written with")
+    found = json.loads(metadata["recipe"])
+    if recipe is not None and (different := differences(found, recipe)):
+        raise CheckpointError(f"{path} is of another training: {different}")
+    return Checkpoint(int(metadata["step"]), tensors, found, digest)
+
+
+def newest(folder: Path, recipe: Mapping[str, Any], say: Callable[[str], None] = print) -> Checkpoint | None:
+    """The newest checkpoint of a training that can be used; None where there is none at all.
+
+    Args:
+        folder: of the checkpoints.
+        recipe: of the training.
+        say: takes a message about each file that is refused.
+
+    Raises:
+        CheckpointError: there are files, and none can be used. A training does not begin anew over them in silence.
+
+    Chapter 12.
+    """
+    paths = stored(folder)
+    refused = []
+    for path in reversed(paths):
+        try:
+            found = load(path, recipe)
+        except CheckpointError as error:
+            refused.append(str(error))
+            continue
+        for message in refused:
+            say(f"{message}. Going on from {path.name}, the one before.")
+        return found
+    if paths:
+        raise CheckpointError(
+            f"no checkpoint in {folder} can be used: {'; '.join(refused)}. Delete the folder to begin anew, or choose "
+            f"another one"
+        )
+    return None
+
+
+def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """What two recipes do not agree on, in words; empty where they agree.
+
+    >>> differences({"batch": 32, "seed": 0}, {"batch": 64, "seed": 0})
+    'batch is 32 there and 64 here'
+    """
+    here = json.loads(json.dumps(here))  # tuples become lists, as in the file
+    names = sorted(there.keys() | here.keys())
+    missing = "missing"
+    pairs = [(name, there.get(name, missing), here.get(name, missing)) for name in names]
+    return ", ".join(f"{name} is {_brief(a)} there and {_brief(b)} here" for name, a, b in pairs if a != b)
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    found = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Until the disk has it."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,195 @@
+"""The rows of the results table: every method of the book, for one size of model, one training length and one factor.
+
+A row is a :class:`~rope_lessons.Method` and, for key normalization, which vectors are normalized. Rows that are trained
+alike share a model: most methods act at test only. Chapter 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from math import log
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from rope_lessons._checks import check_choice, check_count, check_positive
+from rope_lessons.attention import attention
+from rope_lessons.scheme import METHODS, LogN, Method
+
+NORMALIZED = ("", "k", "q", "qk")
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row of the table.
+
+    Args:
+        name: what the command line and the CSV call it. ``-logn`` is the log n scale in training and at test,
+            ``-logn-test`` its clipped form at test only (log n† in the book), ``-w`` a window, ``-k`` the divisor of
+            far distances, ``-f`` a number of full layers.
+        method: what is trained, and what is tested.
+        normalized: which of queries and keys are divided by their length: ``""``, ``"k"``, ``"q"`` or ``"qk"``.
+
+    Raises:
+        ValueError: another ``normalized``.
+
+    Chapter 12.
+    """
+
+    name: str
+    method: Method
+    normalized: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("normalized", self.normalized, NORMALIZED)
+
+    @property
+    def training(self) -> Any:
+        """What decides the weights. Rows in which it is equal share a model."""
+        return self.method.train, self.method.train_positions, self.normalized
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, scheme: Any, **options: Any) -> Tensor:
+        """The attention of a model of this row, to be handed to its ``forward``."""
+        q, k = (_unit(x) if name in self.normalized else x for name, x in (("q", q), ("k", k)))
+        return attention(q, k, v, scheme, **options)
+
+
+def _unit(x: Tensor) -> Tensor:
+    return F.normalize(x.float(), dim=-1).to(x.dtype)
+
+
+def rows(layers: int, dim: int, train_length: int, factor: float = 8.0) -> dict[str, TableRow]:
+    r"""All rows by name, in the order of the table.
+
+    Args:
+        layers: of the model.
+        dim: channels of a head that turn.
+        train_length: :math:`N`, a multiple of 16, at least 32.
+        factor: :math:`\kappa`: how much longer than :math:`N` the methods are set for.
+
+    Raises:
+        TypeError, ValueError: values out of range.
+
+    Source: the tables of Su's articles 9 to 15 (spaces.ac.cn/archives/9603, 9675, 9706, 9708, 9728, 9731, 9859), whose
+    windows are taken as shares of :math:`N = 512`. Chapter 12.
+
+    >>> table = rows(layers=4, dim=64, train_length=64)
+    >>> table["rerope-w32"].method.test[0]
+    Scheme(FrequencySpec('rope', dim=64), window=32, slope=0.0)
+    """
+    check_count("layers", layers, least=2)
+    check_count("train_length", train_length, least=32)
+    check_positive("factor", factor)
+    if train_length % 16:
+        raise ValueError(f"train_length must be a multiple of 16, got {train_length}")
+    return {row.name: row for row in _all_rows(_Maker(layers, dim, train_length, factor))}
+
+
+def trainings(table: Iterable[TableRow]) -> dict[str, list[TableRow]]:
+    """The trainings that some rows need, each named after the first row that needs it, and the rows of each.
+
+    >>> list(trainings(rows(layers=4, dim=64, train_length=64).values()))[:2]
+    ['rope', 'rope-logn']
+    """
+    found: dict[Any, list[TableRow]] = {}
+    for row in table:
+        found.setdefault(row.training, []).append(row)
+    return {members[0].name: members for members in found.values()}
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """The rows, a part of the table at a time."""
+
+    layers: int
+    dim: int
+    length: int
+    factor: float
+
+    @property
+    def log_n(self) -> LogN:
+        return LogN(self.length)
+
+    @property
+    def scales(self) -> dict[str, LogN | None]:
+        return {"": None, "-logn": self.log_n, "-logn-test": LogN(self.length, clip=True)}
+
+    def row(self, name: str, method: str, normalized: str = "", **options: Any) -> TableRow:
+        return TableRow(name, METHODS[method](layers=self.layers, dim=self.dim, **options), normalized)
+
+    def scaled(self, name: str, method: str, **options: Any) -> Iterator[TableRow]:
+        """Plain, log n and log n†."""
+        for suffix, scale in self.scales.items():
+            yield self.row(name + suffix, method, **options, scale=scale)
+
+    def baselines(self) -> Iterator[TableRow]:
+        yield from self.scaled("rope", "rope")
+
+    def frequencies(self) -> Iterator[TableRow]:
+        for name in ("pi", "ntk-old", "ntk-fixed", "ntk-mixed", "ntk-aware"):
+            yield from self.scaled(name, name, factor=self.factor)
+        for name in ("dynamic-ntk", "yarn"):
+            yield from self.scaled(name, name, factor=self.factor, train_length=self.length)
+
+    def bent(self) -> Iterator[TableRow]:
+        for window in (self.length * eighths // 8 for eighths in (1, 2, 4, 6, 8)):
+            yield from self.scaled(f"rerope-w{window}", "rerope", window=window)
+        for window in (self.length // 4, self.length // 2):
+            for k in (self.factor * times for times in (8, 4, 2, 1)):
+                name = f"leaky-rerope-w{window}-k{k:g}-logn"
+                yield self.row(name, "leaky-rerope", window=window, slope=1 / k, scale=self.log_n)
+
+    def local(self) -> Iterator[TableRow]:
+        yield self.row("window", "window", visible_window=self.length)
+        yield self.row("lambda", "lambda", visible_window=self.length - 4, sinks=4)  # N tokens in all
+        yield self.row("alibi", "alibi")
+        yield self.row("nope", "nope")
+
+    def in_training(self) -> Iterator[TableRow]:
+        window, slope = self.length // 4, 2 * self.factor
+        name = f"invleaky-w{window}-logn"
+        yield self.row(name, "invleaky", window=window, slope=slope, scale=self.log_n)
+        base = 10_000 * self.factor
+        yield self.row(f"{name}-b{base:g}", "invleaky", window=window, slope=slope, scale=self.log_n, base=base)
+
+    def hybrids(self) -> Iterator[TableRow]:
+        # HWFA: the windows together see at most 3/4 of N; the largest power of two, as the 16 of the source.
+        most = (3 * self.length // 4 - 1) // (self.layers - 1) + 1
+        window = 2 ** (most.bit_length() - 1)
+        yield self.row(f"hwfa-w{window}", "hwfa", visible_window=window, train_length=self.length)
+        for full in (1, 2) if self.layers >= 4 else (1,):
+            for window in (self.length // part for part in (16, 8, 4, 2)):
+                options: dict[str, Any] = {"visible_window": window, "window": self.length // 2, "full_layers": full}
+                yield self.row(f"hwfa2-w{window}-f{full}", "hwfa2", **options)
+
+    def key_norms(self) -> Iterator[TableRow]:
+        """Key norm, query norm and both (cosine), each also with what is done at test only."""
+        cosine = {None: 4 * log(self.length / 2), self.log_n: 4 * log(self.length)}  # with log n: 4 log n in all
+        for name, normalized in (("kna", "k"), ("qna", "q"), ("cosa", "qk")):
+            for suffix, scale in (("", None), ("-logn", self.log_n)):
+                shared = {"scale": scale, "base_scale": cosine[scale] if name == "cosa" else 1.0}
+                tricks: dict[str, tuple[str, dict[str, Any]]] = {
+                    "": ("rope", {}),
+                    "-ntk-fixed": ("ntk-fixed", {"factor": self.factor}),
+                    "-yarn": ("yarn", {"factor": self.factor, "train_length": self.length}),
+                    f"-rerope-w{self.length // 4}": ("rerope", {"window": self.length // 4}),
+                }
+                for trick, (method, options) in tricks.items():
+                    yield self.row(f"{name}{suffix}{trick}", method, normalized, **options, **shared)
+
+    def positions(self) -> Iterator[TableRow]:
+        """Random positions in training. A decoder does not know how long its text will be; these rows do."""
+        for suffix, scale in (("", None), ("-logn", self.log_n)):
+            yield self.row(f"equal-mean{suffix}", "equal-mean", causal=True, scale=scale)
+        most = int(2 * self.factor * self.length)
+        yield self.row("random-positions", "random-positions", causal=True, max_length=most)
+
+
+@cache
+def _all_rows(made: _Maker) -> tuple[TableRow, ...]:
+    """Kept: a hundred schemes check themselves, and a training asks often."""
+    found = [*made.baselines(), *made.frequencies(), *made.bent(), *made.local(), *made.in_training(), *made.hybrids()]
+    return (*found, *made.key_norms(), *made.positions())

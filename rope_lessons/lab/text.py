@@ -1,0 +1,454 @@
+"""Text to train on and to test with: bytes, split by document, read through memory maps.
+
+A corpus is prepared once, file by file, and kept in a cache folder; a batch is a function of the seed and the number of
+the step, so that a training goes on where it stopped by the number of the step alone. Chapter 12.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import sysconfig
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rope_lessons._checks import check_count
+from rope_lessons.lab.byte_lm import is_held_out
+
+CACHE = Path.home() / ".cache" / "rope_lessons"
+FORMAT = 1  # of a prepared corpus: a change here prepares anew
+LEAK = 0.2  # a held-out document with a larger share of its passages in the training text is left out
+GRAM, ONE_IN = 32, 64  # passages of 32 bytes are compared, about one in 64 of them
+
+
+class CorpusError(RuntimeError):
+    """A corpus that cannot be had, or cannot be used."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A prepared corpus. The texts are memory maps: what is not looked at is not in memory.
+
+    Args:
+        train: uint8, all training documents in one row.
+        test: uint8, all held-out documents in one row.
+        starts: int64, where each held-out document begins; and where the last one ends.
+        about: name, sizes, what was left out, and ``"sha256"`` of both texts.
+    """
+
+    train: np.ndarray
+    test: np.ndarray
+    starts: np.ndarray
+    about: Mapping[str, Any]
+
+
+# --- where the text comes from -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A document, or as much of it as is read at once."""
+
+    content: bytes
+    held_out: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of a file in an archive."""
+
+    member: str
+    begin: int = 0
+    end: int | None = None
+
+
+@dataclass(frozen=True)
+class Download:
+    """A corpus that is an archive somewhere: the addresses in the order in which they are tried."""
+
+    urls: tuple[str, ...]
+    sha256: str
+    train: Part
+    test: Part
+
+
+DOWNLOADS = {
+    # The usual split: 90 million bytes to train on, 5 to choose with (not used here), 5 to test with.
+    "enwik8": Download(
+        ("https://mattmahoney.net/dc/enwik8.zip",),
+        "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+        Part("enwik8", 0, 90_000_000),
+        Part("enwik8", 95_000_000, 100_000_000),
+    ),
+    "wikitext-103": Download(
+        (
+            "https://wikitext.smerity.com/wikitext-103-raw-v1.zip",
+            "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-raw-v1.zip",
+        ),
+        "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
+        Part("wikitext-103-raw/wiki.train.raw"),
+        Part("wikitext-103-raw/wiki.test.raw"),
+    ),
+}
+
+
+def open_corpus(source: str | Path = "stdlib", cache: Path = CACHE) -> Corpus:
+    """A corpus by its name or its folder; prepared at the first use.
+
+    One file in twenty is held out, by its name alone, and at least one. A held-out document is left out if more than a
+    fifth of its passages of 32 bytes stand in the training text too: copies with small changes would make the test a
+    test of memory. The comparison takes about one passage in 64, chosen by a hash of what it says.
+
+    Args:
+        source: ``"stdlib"`` (the Python files of the running Python's standard library, with its tests),
+            ``"enwik8"``, ``"wikitext-103"`` (both are downloaded), or a folder: every file in it without a zero byte.
+        cache: where prepared corpora are kept.
+
+    Raises:
+        CorpusError: an unknown name that is no folder either; a folder with too little text; no way to download;
+            a download that is not what it should be.
+
+    Chapter 12.
+    """
+    if str(source) in DOWNLOADS:
+        return _downloaded(str(source), DOWNLOADS[str(source)], cache)
+    if str(source) == "stdlib":
+        root = Path(sysconfig.get_path("stdlib"))
+        skipped = {"site-packages", "dist-packages", "__pycache__"}
+        # _sysconfigdata describes the machine and not the language.
+        paths = [path for path in root.rglob("*.py") if "_sysconfigdata" not in path.name]
+        name = f"stdlib-{platform.python_version()}"
+        return _from_files(name, root, [path for path in paths if not skipped & set(path.parts)], cache)
+    folder = Path(source)
+    if not folder.is_dir():
+        known = ", ".join(("stdlib", *DOWNLOADS))
+        raise CorpusError(f"corpus must be one of {known}, or a folder of text, got {str(source)!r}")
+    return _from_files(folder.resolve().name, folder, [path for path in folder.rglob("*") if path.is_file()], cache)
+
+
+def _from_files(name: str, root: Path, paths: list[Path], cache: Path) -> Corpus:
+    files = {path.relative_to(root).as_posix(): path for path in sorted(paths)}
+    texts = {file: path for file, path in files.items() if not _is_binary(path)}
+    if len(texts) < 2:
+        raise CorpusError(f"corpus must have at least two files of text, to train and to test; {root} has {len(texts)}")
+    held_out = {file for file in texts if is_held_out(file)} or {min(texts, key=lambda file: zlib.crc32(file.encode()))}
+
+    def pieces() -> Iterator[Piece]:
+        for file, path in texts.items():
+            with path.open("rb") as stream:
+                for content in _blocks(stream, 2**22):
+                    yield Piece(content, file in held_out)
+
+    state = [(file, path.stat().st_size, path.stat().st_mtime_ns) for file, path in texts.items()]
+    return prepare(name, repr(state), pieces, cache)
+
+
+def _is_binary(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return b"\0" in stream.read(2**13)
+
+
+def _blocks(stream: IO[bytes], size: int, limit: int | None = None) -> Iterator[bytes]:
+    """What is left of a stream, or its next ``limit`` bytes, in pieces of at most ``size``."""
+    left = limit
+    while content := stream.read(size if left is None else min(size, left)):
+        yield content
+        if left is not None:
+            left -= len(content)
+
+
+# --- downloads -----------------------------------------------------------------------------------------------------
+
+
+def _downloaded(name: str, what: Download, cache: Path) -> Corpus:
+    def pieces() -> Iterator[Piece]:
+        archive = fetch(name, what, cache)
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                for part, held_out in ((what.train, False), (what.test, True)):
+                    for content in _read_part(opened, part):
+                        yield Piece(content, held_out)
+        except (zipfile.BadZipFile, KeyError) as error:
+            raise CorpusError(f"{archive} does not hold what {name} should have: {error}") from error
+
+    return prepare(name, what.sha256, pieces, cache)
+
+
+def _read_part(archive: zipfile.ZipFile, part: Part) -> Iterator[bytes]:
+    """The part in documents of 64 KiB: the archives do not say where one text ends."""
+    with archive.open(part.member) as stream:
+        stream.seek(part.begin)
+        yield from _blocks(stream, 2**16, None if part.end is None else part.end - part.begin)
+
+
+def fetch(name: str, what: Download, cache: Path = CACHE) -> Path:
+    """The archive of a corpus, downloaded unless it is in the cache. Its checksum is compared in both cases.
+
+    Raises:
+        CorpusError: no address answers, or what comes has another checksum.
+    """
+    target = cache / Path(what.urls[0]).name
+    if target.exists():
+        if _sha256(target) == what.sha256:
+            return target
+        raise CorpusError(f"{target} is damaged: its SHA-256 is not that of {name}. Delete it to download it again")
+    cache.mkdir(parents=True, exist_ok=True)
+    reasons = []
+    for url in what.urls:
+        try:
+            return _download(url, what.sha256, target)
+        except (OSError, CorpusError) as error:  # URLError and a timeout are OSErrors
+            reasons.append(f"{url}: {getattr(error, 'reason', error)}")
+    raise CorpusError(
+        f"{name} could not be downloaded. Without a connection, put the archive into {target}, or train on another "
+        f"corpus (stdlib needs no connection). " + "; ".join(reasons)
+    )
+
+
+def _download(url: str, sha256: str, target: Path) -> Path:
+    request = urllib.request.Request(url, headers={"User-Agent": "rope-lessons"})  # some hosts refuse Python's own
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as unfinished:
+        path = Path(unfinished.name)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                shutil.copyfileobj(answer, unfinished, 2**20)
+            unfinished.close()
+            if (found := _sha256(path)) != sha256:
+                raise CorpusError(f"what came has the SHA-256 {found}, not {sha256}")
+            path.replace(target)
+        finally:
+            path.unlink(missing_ok=True)
+    return target
+
+
+def _sha256(*paths: Path) -> str:
+    found = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as stream:
+            for content in _blocks(stream, 2**20):
+                found.update(content)
+    return found.hexdigest()
+
+
+# --- preparing -----------------------------------------------------------------------------------------------------
+
+
+def fingerprints(content: bytes) -> np.ndarray:
+    """Hashes of about one in 64 of the passages of 32 bytes, sorted uint64. A passage is chosen by its own hash, so two
+    texts that share a long stretch share the fingerprints in it, wherever it stands."""
+    if len(content) < GRAM:
+        return np.empty(0, np.uint64)
+    hashes, multiplier, width = np.frombuffer(content, np.uint8).astype(np.uint64), 0x9E3779B97F4A7C15, 1
+    while width < GRAM:  # the hash of 2n bytes from those of n: h(xy) = h(x) m^n + h(y), modulo 2^64
+        hashes = hashes[:-width] * np.uint64(multiplier) + hashes[width:]
+        multiplier, width = multiplier**2 % 2**64, 2 * width
+    mixed = (hashes ^ (hashes >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(32)
+    return np.sort(mixed[mixed % np.uint64(ONE_IN) == 0])
+
+
+def shared_passages(own: np.ndarray, seen: np.ndarray) -> float:
+    """The share of fingerprints that are among others, which are sorted; 1 if there is none, too few bytes to tell."""
+    if not len(own):
+        return 1.0
+    places = np.searchsorted(seen, own).clip(max=max(0, len(seen) - 1))
+    return float((seen[places] == own).mean()) if len(seen) else 0.0
+
+
+def prepare(name: str, state: str, pieces: Callable[[], Iterable[Piece]], cache: Path = CACHE) -> Corpus:
+    """Write the two texts of a corpus, piece by piece, unless a folder for the same ``state`` is there already.
+
+    Args:
+        name: begins the name of the folder.
+        state: says exactly what goes in; another state is another folder.
+        pieces: called without arguments, gives the pieces in order; called twice, for the held-out ones are compared
+            with all training text.
+        cache: where the folder is.
+    """
+    key = hashlib.sha256(f"{FORMAT}{state}".encode()).hexdigest()
+    folder = cache / f"{name}-{key[:16]}"
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=cache))
+        try:
+            _write(name, pieces, unfinished)
+            _put_in_place(unfinished, folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    train, test = (np.memmap(folder / file, dtype=np.uint8, mode="r") for file in ("train.bin", "test.bin"))
+    return Corpus(train, test, np.load(folder / "starts.npy"), json.loads((folder / "about.json").read_text("utf8")))
+
+
+def _put_in_place(unfinished: Path, folder: Path) -> None:
+    try:
+        unfinished.rename(folder)
+    except OSError:
+        if not folder.exists():  # else another process was faster, with the same content
+            raise
+
+
+def _write(name: str, pieces: Callable[[], Iterable[Piece]], folder: Path) -> None:
+    known = []
+    with (folder / "train.bin").open("wb") as train:
+        for piece in pieces():
+            if not piece.held_out:
+                train.write(piece.content)
+                known.append(fingerprints(piece.content))
+    seen = np.concatenate([np.empty(0, np.uint64), *known])
+    seen.sort()
+    starts, left_out, shared = [0], 0, []
+    with (folder / "test.bin").open("wb") as test:
+        for piece in pieces():
+            if not piece.held_out:
+                continue
+            share = shared_passages(fingerprints(piece.content), seen)
+            if share > LEAK:
+                left_out += 1
+                continue
+            test.write(piece.content)
+            starts.append(starts[-1] + len(piece.content))
+            shared.append(share)
+    paths = (folder / "train.bin", folder / "test.bin")
+    if not all(path.stat().st_size for path in paths):
+        raise CorpusError(f"corpus {name} has no text left to train on or to test with; {left_out} held-out documents "
+                          f"were left out as near-duplicates of training text or too short")  # fmt: skip
+    np.save(folder / "starts.npy", np.array(starts, dtype=np.int64))
+    about = {
+        "name": name,
+        "train_bytes": paths[0].stat().st_size,
+        "test_bytes": paths[1].stat().st_size,
+        "test_documents": len(shared),
+        "left_out_documents": left_out,
+        "shared_passages": round(float(np.mean(shared)), 4),  # what is left of them in the test text
+        "sha256": _sha256(*paths),
+    }
+    (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n")
+
+
+# --- training batches ----------------------------------------------------------------------------------------------
+
+
+def batch_of(
+    text: np.ndarray,
+    step: int,
+    *,
+    seed: int,
+    batch: int,
+    length: int,
+    copies: float = 0.0,
+    rows: slice = slice(None),
+) -> Tensor:
+    """The windows of one training step, int64 ``(rows, length + 1)``. They depend on the arguments alone.
+
+    Args:
+        text: uint8, one row.
+        step: number of the step, from 0.
+        seed: of all steps.
+        batch: number of windows of a step, all processes together.
+        length: tokens that the model reads in a window.
+        copies: share of the windows in which a later piece is replaced by a copy of an earlier one.
+        rows: which windows of the step are wanted. The others are not read.
+
+    Raises:
+        TypeError, ValueError: counts that are no ints or too small; a text that is shorter than a window.
+
+    Chapter 12.
+
+    >>> text = np.arange(100, dtype=np.uint8)
+    >>> first = batch_of(text, step=7, seed=0, batch=4, length=8)
+    >>> torch.equal(first[1:], batch_of(text, step=7, seed=0, batch=4, length=8, rows=slice(1, 4)))
+    True
+    """
+    for name, value, least in (("step", step, 0), ("seed", seed, 0), ("batch", batch, 1), ("length", length, 1)):
+        check_count(name, value, least)
+    if len(text) <= length:
+        raise ValueError(f"length must be below that of the text, {len(text)}, got {length}")
+    random = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, step]))  # counts: no steps before this
+    starts = random.integers(len(text) - length, size=(batch, 1))
+    places = np.tile(np.arange(length + 1), (batch, 1))
+    if copies:
+        places = _paste(places, random, copies)
+    return torch.from_numpy(text[(starts + places)[rows]].astype(np.int64))
+
+
+def _paste(places: np.ndarray, random: np.random.Generator, share: float) -> np.ndarray:
+    """Places to read from, where some rows read an earlier piece a second time: an eighth to a half of the window,
+    begun anywhere, read again anywhere after its end."""
+    rows, end = places.shape
+    size = random.integers(end // 8, end // 2, size=(rows, 1), endpoint=True)
+    source = (random.random((rows, 1)) * (end - 2 * size + 1)).astype(np.int64)
+    back = size + (random.random((rows, 1)) * (end - 2 * size - source + 1)).astype(np.int64)
+    chosen = random.random((rows, 1)) < share
+    again = chosen & (places >= source + back) & (places < source + back + size)
+    return np.where(again, places - back, places)
+
+
+# --- test windows --------------------------------------------------------------------------------------------------
+
+
+def natural_windows(corpus: Corpus, length: int, count: int) -> tuple[Tensor, Tensor]:
+    """The test set *not repeated*: pieces of held-out documents, none of which overlap.
+
+    Args:
+        corpus: a prepared corpus.
+        length: tokens that the model reads in a window.
+        count: how many windows at most. The first piece of every document that is long enough comes before the second
+            of any; documents come in a fixed, mixed order.
+
+    Returns:
+        windows, int64 ``(windows, length + 1)``, and the number of the document of each, int64 ``(windows,)``.
+
+    Raises:
+        CorpusError: no document is long enough.
+
+    Chapter 12.
+    """
+    size = length + 1
+    order = np.random.Generator(np.random.Philox(key=0)).permutation(len(corpus.starts) - 1)
+    pieces = np.diff(corpus.starts) // size
+    chosen = [(turn, doc) for turn in range(pieces.max(initial=0)) for doc in order if turn < pieces[doc]][:count]
+    if not chosen:
+        longest = np.diff(corpus.starts).max(initial=0)
+        raise CorpusError(f"no held-out document has {size} bytes; the longest has {longest}. Test at shorter lengths")
+    windows = [corpus.test[(begin := corpus.starts[doc] + turn * size) : begin + size] for turn, doc in chosen]
+    return torch.from_numpy(np.stack(windows).astype(np.int64)), torch.tensor([int(doc) for _, doc in chosen])
+
+
+def repeated_windows(windows: Tensor, train_length: int) -> Tensor:
+    """The test set *repeated*: of each window the first bytes, repeated until it is full.
+
+    How many is half the training length, then all of it, then twice it, and so on up to half the window; the windows
+    take turns. So all that stands after the first of these bytes can be copied, from as far back as that.
+
+    Args:
+        windows: of the test set *not repeated*, int64 ``(windows, length + 1)``.
+        train_length: :math:`N`.
+
+    Returns:
+        like ``windows``.
+
+    Chapter 12 compares it with the set of the articles.
+
+    >>> repeated_windows(torch.arange(18).view(2, 9), train_length=4)
+    tensor([[ 0,  1,  0,  1,  0,  1,  0,  1,  0],
+            [ 9, 10, 11, 12,  9, 10, 11, 12,  9]])
+    """
+    length = windows.shape[1] - 1
+    periods = [period for period in (train_length // 2 * 2**n for n in range(64)) if 1 <= period <= length // 2]
+    if not periods:
+        raise ValueError(f"windows must be at least as long as train_length = {train_length}, got {length}")
+    cycle = torch.tensor(periods).repeat(-(-len(windows) // len(periods)))[: len(windows), None]
+    return windows.gather(1, torch.arange(length + 1) % cycle)

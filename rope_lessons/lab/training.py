@@ -1,0 +1,545 @@
+"""Training of the lab's models: on one core, on one card, or on many by ``torchrun``; stopped and gone on with at will.
+
+Nothing but the recipe, the corpus and the number of the step decides a step: a training that was killed goes on from
+its last checkpoint with the losses that it would have had. Chapter 12.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rope_lessons._checks import check_choice, check_count, check_not_negative, check_positive
+from rope_lessons.lab import checkpoint, sizes
+from rope_lessons.lab.rows import TableRow, rows
+from rope_lessons.lab.text import Corpus, batch_of
+from rope_lessons.lab.tiger import Tiger, parameter_groups
+from rope_lessons.scheme import Positions
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+PARALLEL = ("ddp", "fsdp")
+TOGETHER = 10  # steps whose losses are read from the device at once
+
+
+class TrainingError(RuntimeError):
+    """A training that cannot go on."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training: everything that decides its losses, but for the text.
+
+    Args:
+        size: one of ``lab.sizes.SIZES``.
+        scheme: a row of :func:`~rope_lessons.lab.rows.rows`.
+        seed: of the weights, the batches and the positions.
+        train_length: :math:`N`, tokens that the model reads in a window.
+        factor: :math:`\\kappa` of the rows.
+        batch: windows of a step, those of all processes and of all small batches together.
+        steps: of the whole training.
+        optimizer: ``"tiger"`` or ``"adamw"``.
+        learning_rate: the largest; ``warmup`` steps up, then a cosine down to a tenth.
+        warmup, weight_decay: as they say.
+        copies: share of the windows in which a later piece is a copy of an earlier one.
+        shift_keys: keys mixed with the previous token's.
+        dtype: ``"float32"``, or ``"bfloat16"`` for products in 16 bits (weights stay in float32).
+
+    Raises:
+        TypeError, ValueError: values out of range; unknown names.
+
+    Chapter 12.
+    """
+
+    size: str
+    scheme: str = "rope"
+    seed: int = 0
+    train_length: int = 64
+    factor: float = 8.0
+    batch: int = 32
+    steps: int = 1000
+    optimizer: str = "adamw"
+    learning_rate: float = 3e-3
+    warmup: int = 50
+    weight_decay: float = 0.1
+    copies: float = 0.5
+    shift_keys: bool = False
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_choice("size", self.size, sizes.SIZES)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("dtype", self.dtype, DTYPES)
+        for name, least in (("seed", 0), ("batch", 1), ("steps", 1), ("warmup", 0)):
+            check_count(name, getattr(self, name), least)
+        check_positive("learning_rate", self.learning_rate)
+        check_not_negative("weight_decay", self.weight_decay)
+        check_not_negative("copies", self.copies)
+        check_choice("scheme", self.scheme, self.rows)
+
+    @property
+    def config(self) -> sizes.ModelConfig:
+        """Of the model, made for the optimizer."""
+        config = replace(sizes.SIZES[self.size], shift_keys=self.shift_keys)
+        if isinstance(config, sizes.GAUConfig):
+            return replace(config, optimizer="lamb" if self.optimizer == "tiger" else "adam")
+        return config
+
+    @property
+    def rows(self) -> dict[str, TableRow]:
+        """The table for this model."""
+        return rows(self.config.layers, self.config.head_dim, self.train_length, self.factor)
+
+    @property
+    def row(self) -> TableRow:
+        return self.rows[self.scheme]
+
+
+def identity(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+    """What a checkpoint is compared by: the recipe, the plan that its row stands for, and the text."""
+    row = recipe.row
+    drawn = row.method.train_positions
+    return {
+        **asdict(recipe),
+        "plan": repr(row.method.train),
+        "positions": None if drawn is None else f"{drawn.func.__name__} {drawn.keywords}",  # type: ignore[attr-defined]
+        "corpus": corpus.about["sha256"],
+    }
+
+
+# --- the pieces of a step ------------------------------------------------------------------------------------------
+
+
+class Objective(nn.Module):
+    """The loss of some windows. What is compiled, copied to other processes or split over them is this.
+
+    Args:
+        model: a language model of the lab.
+        row: says how queries and keys are normalized.
+    """
+
+    def __init__(self, model: nn.Module, row: TableRow):
+        super().__init__()
+        self.model, self.row = model, row
+
+    def forward(self, windows: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Windows ``(batch, length + 1)`` to nats per token."""
+        scores = self.model(windows[:, :-1], positions=positions, attend=self.row.attend)
+        return F.cross_entropy(scores.flatten(0, 1).float(), windows[:, 1:].flatten())
+
+
+def _adamw(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.learning_rate, betas=(0.9, 0.98))
+
+
+def _tiger(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    return Tiger(parameter_groups(model), lr=recipe.learning_rate, weight_decay=recipe.weight_decay)
+
+
+OPTIMIZERS: dict[str, Callable[[nn.Module, Recipe], torch.optim.Optimizer]] = {"adamw": _adamw, "tiger": _tiger}
+
+
+def learning_rate(step: int, recipe: Recipe) -> float:
+    """Up in a straight line, then down along a cosine to a tenth."""
+    if step < recipe.warmup:
+        return recipe.learning_rate * (step + 1) / recipe.warmup
+    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
+    return recipe.learning_rate * (0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2)
+
+
+def positions_of(draw: Positions, recipe: Recipe, step: int) -> Tensor:
+    """The positions of a step, ``(batch, train_length)``: a function of the seed and the step, as the text is."""
+    bits = np.random.Philox(key=recipe.seed + 2**64, counter=[0, 0, 0, step])  # another key than that of the text
+    generator = torch.Generator().manual_seed(int(bits.random_raw()) >> 1)
+    return draw(recipe.train_length, batch=recipe.batch, generator=generator)
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes of a training, seen from one of them."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+
+@contextlib.contextmanager
+def team(device: str | None = None) -> Iterator[Team]:
+    """This process alone, or with those that ``torchrun`` started beside it.
+
+    Args:
+        device: by default the process's own card, or the CPU where there is none.
+    """
+    local = int(os.environ.get("LOCAL_RANK", 0))
+    name = device or (f"cuda:{local}" if torch.cuda.is_available() else "cpu")
+    if "RANK" not in os.environ:
+        yield Team(torch.device(name))
+        return
+    dist.init_process_group("nccl" if name.startswith("cuda") else "gloo")
+    if name.startswith("cuda"):
+        torch.cuda.set_device(name)
+    try:
+        yield Team(torch.device(name), dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+def one_at_a_time(make: Callable[[], Corpus], own: Team) -> Corpus:
+    """Open a corpus in the first process of each machine and then in the others, which find it prepared."""
+    if own.size == 1:
+        return make()
+    first = os.environ["LOCAL_RANK"] == "0"
+    corpus = make() if first else None
+    dist.barrier()
+    corpus = corpus or make()
+    digests: list[Any] = [None] * own.size
+    dist.all_gather_object(digests, corpus.about["sha256"])
+    if len(set(digests)) > 1:
+        raise TrainingError(
+            f"the processes must have the same corpus, got those with the SHA-256 {sorted(set(digests))}"
+        )
+    return corpus
+
+
+def _first_has(read: Callable[[], checkpoint.Checkpoint | None], own: Team) -> checkpoint.Checkpoint | None:
+    """What the first process reads, in all of them: other machines need not see its folder."""
+    if own.size == 1:
+        return read()
+    found = [read() if own.rank == 0 else None]
+    dist.broadcast_object_list(found)
+    return found[0]
+
+
+def _spread(objective: Objective, own: Team, parallel: str) -> nn.Module:
+    """One process: as it is. Several: a copy in each (DDP), or the weights of each layer split over all (FSDP)."""
+    if not dist.is_initialized():
+        return objective
+    if parallel == "ddp":
+        return nn.parallel.DistributedDataParallel(objective)
+    from torch.distributed import fsdp
+
+    if not hasattr(fsdp, "fully_shard"):
+        raise TrainingError(f"parallel='fsdp' needs PyTorch 2.6 or newer, got {torch.__version__}; 'ddp' works here")
+    layers: Any = objective.model.layers
+    for layer in layers:
+        fsdp.fully_shard(layer)
+    return fsdp.fully_shard(objective)  # type: ignore[return-value]
+
+
+def _without_sync(module: nn.Module, last: bool) -> contextlib.AbstractContextManager[Any]:
+    """The gradients of small batches but the last stay where they are."""
+    if isinstance(module, nn.parallel.DistributedDataParallel) and not last:
+        return module.no_sync()
+    if hasattr(module, "set_requires_gradient_sync"):
+        split: Any = module  # by FSDP
+        split.set_requires_gradient_sync(last)
+    return contextlib.nullcontext()
+
+
+# --- what is kept --------------------------------------------------------------------------------------------------
+
+
+def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Weights and state of the optimizer by name, whole also where they are split over processes."""
+    names = _names(model, optimizer)
+    found = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+    for number, values in optimizer.state_dict()["state"].items():
+        found.update({f"optimizer.{kind}.{names[number]}": value for kind, value in values.items()})
+    return {name: _whole(tensor) for name, tensor in found.items()}
+
+
+@torch.no_grad()
+def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put a :func:`state` back."""
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        parameter.copy_(_split_like(parameter, tensors[f"model.{name}"]))
+    numbers = {name: number for number, name in enumerate(_names(model, optimizer))}
+    values: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        if key.startswith("optimizer."):
+            _, kind, name = key.split(".", 2)
+            whole = tensor.shape == parameters[name].shape
+            values.setdefault(numbers[name], {})[kind] = _split_like(parameters[name], tensor) if whole else tensor
+    optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """The names of the optimizer's parameters, in its order."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [names[id(parameter)] for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def _split_like(parameter: Any, tensor: Tensor) -> Tensor:
+    tensor = tensor.to(parameter.device)
+    if not hasattr(parameter, "placements"):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor, parameter.device_mesh, parameter.placements)
+
+
+class LossFile:
+    """The loss of every step, ``losses.csv`` in the folder of a training. Steps after the checkpoint are forgotten."""
+
+    def __init__(self, folder: Path, start: int):
+        self.path = folder / "losses.csv"
+        kept = read_losses(folder)[:start]
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path.write_text("".join(["step,loss\n", *map(self._line, range(len(kept)), kept)]))
+        self.next = len(kept)
+
+    def append(self, losses: Sequence[float]) -> None:
+        with self.path.open("a") as file:
+            file.writelines(self._line(self.next + number, loss) for number, loss in enumerate(losses))
+        self.next += len(losses)
+
+    @staticmethod
+    def _line(step: int, loss: float) -> str:
+        return f"{step},{loss!r}\n"
+
+
+def read_losses(folder: Path) -> list[float]:
+    """The losses of a training so far. A last line that was not written to its end is left out."""
+    path = folder / "losses.csv"
+    lines = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
+    return [float(line.split(",")[1]) for line in lines if line.endswith("\n")]
+
+
+# --- training ------------------------------------------------------------------------------------------------------
+
+
+def train(
+    recipe: Recipe,
+    corpus: Corpus,
+    folder: Path,
+    own: Team | None = None,
+    *,
+    accumulate: int = 1,
+    compiler: str | None = None,
+    parallel: str = "ddp",
+    save_every: int = 250,
+    minutes: float = math.inf,
+    quiet: bool = False,
+) -> int:
+    """Train, or go on with a training, until it is done or the time is over.
+
+    Args:
+        recipe: what to train.
+        corpus: what to train on.
+        folder: of this training: checkpoints and ``losses.csv``.
+        own: the processes; this one alone by default.
+        accumulate: how many small batches make a step, one after the other, to save memory.
+        compiler: a backend of ``torch.compile``, ``"inductor"`` for speed; None runs the model as it is.
+        parallel: how several processes share the work: ``"ddp"`` (each holds the whole model) or ``"fsdp"`` (each
+            holds a part, for models that do not fit).
+        save_every: steps between checkpoints. There is one at the end of every call too.
+        minutes: after which to stop, with a checkpoint.
+        quiet: without progress bar.
+
+    Returns:
+        how many steps are done, ``recipe.steps`` if all.
+
+    Raises:
+        TypeError, ValueError: arguments out of range; a batch that does not divide into equal small ones.
+        CheckpointError: there are checkpoints in the folder, and none is of this training.
+        TrainingError: the loss is no number any more.
+
+    Chapter 12.
+    """
+    own = own or Team(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    check_count("accumulate", accumulate, least=1)
+    check_count("save_every", save_every, least=1)
+    check_choice("parallel", parallel, PARALLEL)
+    if recipe.batch % (own.size * accumulate):
+        raise ValueError(
+            f"batch must be a multiple of {own.size} processes times {accumulate} small batches, got {recipe.batch}"
+        )
+    end = time.monotonic() + 60 * minutes
+    say: Callable[[str], None] = _say if own.rank == 0 else _say_nothing
+    model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, own.device)
+    objective = Objective(model, recipe.row)
+    spread = _spread(objective, own, parallel)
+    optimizer = OPTIMIZERS[recipe.optimizer](model, recipe)
+    made_for = identity(recipe, corpus)
+    found = _first_has(lambda: checkpoint.newest(folder, made_for, say), own)
+    start = 0
+    if found is not None:
+        restore(model, optimizer, found.tensors)
+        start = found.step
+    if compiler is not None:
+        model.compile_layers(backend=compiler)  # layer by layer: a deep model compiles no longer than a shallow one
+
+    def save(step: int) -> None:
+        tensors = state(model, optimizer)  # all processes take part
+        if own.rank == 0:
+            checkpoint.save(folder, step, tensors, made_for)
+
+    run = _Run(recipe, corpus, own, spread, optimizer, accumulate)
+    log = LossFile(folder, start) if own.rank == 0 else None
+    with _progress(recipe, start, quiet or own.rank > 0) as bar:
+        begin, step = time.perf_counter(), start
+        while step < recipe.steps:
+            # The losses of a few steps at a time, never across a checkpoint.
+            until = min(recipe.steps, step + TOGETHER, (step // save_every + 1) * save_every)
+            losses, over = _shared([run.step(number) for number in range(step, until)], time.monotonic() > end, own)
+            if not all(map(math.isfinite, losses)):
+                raise TrainingError(f"the loss is {losses} in steps {step} to {until - 1}; the last checkpoint is good")
+            step = until
+            if log is not None:
+                log.append(losses)
+            rate = (step - start) * recipe.batch * recipe.train_length / (time.perf_counter() - begin)
+            bar.set_postfix_str(f"loss {losses[-1]:.4f}, {rate:,.0f} tokens/s", refresh=False)
+            bar.update(len(losses))
+            if step % save_every == 0 or step == recipe.steps or over:
+                save(step)
+            if over:
+                break
+    if step < recipe.steps:
+        say(f"Stopped after step {step} of {recipe.steps}: the time is over. The same command goes on from there.")
+    return step
+
+
+class _Run:
+    """What the steps of a training have in common."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        corpus: Corpus,
+        own: Team,
+        objective: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        accumulate: int,
+    ):
+        self.recipe, self.corpus, self.own, self.accumulate = recipe, corpus, own, accumulate
+        self.objective, self.optimizer = objective, optimizer
+        self.draw = recipe.row.method.train_positions
+
+    def step(self, number: int) -> Tensor:
+        """One step; its loss, still on the device, of this process's windows."""
+        recipe, mine = self.recipe, slice(self.own.rank, None, self.own.size)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate(number, recipe)
+        windows = batch_of(
+            self.corpus.train,
+            number,
+            seed=recipe.seed,
+            batch=recipe.batch,
+            length=recipe.train_length,
+            copies=recipe.copies,
+            rows=mine,
+        ).to(self.own.device)
+        inputs = [windows.chunk(self.accumulate)]
+        if self.draw is not None:
+            positions = positions_of(self.draw, recipe, number)[mine].to(self.own.device)
+            inputs.append(positions.chunk(self.accumulate))
+        loss = torch.zeros((), device=self.own.device)
+        small = list(zip(*inputs, strict=True))
+        autocast = torch.autocast(self.own.device.type, dtype=torch.bfloat16, enabled=recipe.dtype == "bfloat16")
+        for place, part in enumerate(small):
+            with _without_sync(self.objective, place == len(small) - 1):
+                with autocast:
+                    part_loss = self.objective(*part) / self.accumulate
+                part_loss.backward()
+            loss += part_loss.detach()
+        if recipe.optimizer == "adamw":  # Tiger takes signs: the size of a gradient does nothing
+            nn.utils.clip_grad_norm_(self.objective.parameters(), 1.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
+
+
+def _shared(losses: list[Tensor], over: bool, own: Team) -> tuple[list[float], bool]:
+    """The mean of each loss over the processes, and whether any of them has no time left."""
+    values = torch.stack([*losses, torch.tensor(float(over), device=own.device)])
+    if own.size > 1:
+        dist.all_reduce(values)
+        values[:-1] /= own.size
+    *means, votes = values.tolist()
+    return means, votes > 0
+
+
+def _progress(recipe: Recipe, start: int, hidden: bool) -> Any:
+    from tqdm import tqdm
+
+    often = 0.2 if sys.stderr.isatty() else 30.0  # seconds: a log file does not get a line at every step
+    return tqdm(total=recipe.steps, initial=start, unit="step", desc=recipe.scheme, disable=hidden, mininterval=often)
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _say_nothing(message: str) -> None:
+    pass
+
+
+# --- recipes by name -----------------------------------------------------------------------------------------------
+
+# The small ones take AdamW: in a thousand steps Tiger, whose steps are a thousandth of a weight, does not get far.
+_TIGER: dict[str, Any] = {"optimizer": "tiger", "learning_rate": 1.5e-3, "weight_decay": 0.01}
+_LARGE = Recipe("gau-25m", train_length=512, batch=128, steps=4000, warmup=100, dtype="bfloat16", **_TIGER)
+CONFIGS: dict[str, Recipe] = {
+    "gau-0.3m": Recipe("gau-0.3m", shift_keys=True),
+    "transformer-0.3m": Recipe("transformer-0.3m", shift_keys=True),
+    "gau-25m": _LARGE,
+    "transformer-25m": replace(_LARGE, size="transformer-25m"),
+    "gau-87m": replace(_LARGE, size="gau-87m", steps=2000),
+    "transformer-87m": replace(_LARGE, size="transformer-87m", steps=2000),
+    "gau-350m": replace(_LARGE, size="gau-350m", steps=2000),
+    "transformer-350m": replace(_LARGE, size="transformer-350m", steps=2000),
+}
+
+
+def load(path: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Recipe, checkpoint.Checkpoint]:
+    """The model of a checkpoint, ready to be tested.
+
+    Args:
+        path: of the file.
+        device: where the model lives.
+
+    Returns:
+        the model, the recipe of its training, and the checkpoint.
+
+    Raises:
+        CheckpointError: a file that cannot be used; a recipe of another version of this package.
+
+    Chapter 12.
+    """
+    found = checkpoint.load(path)
+    names = Recipe.__dataclass_fields__.keys()
+    try:
+        recipe = Recipe(**{name: value for name, value in found.recipe.items() if name in names})
+    except (TypeError, ValueError) as error:
+        raise checkpoint.CheckpointError(f"{path} is of another version of this package: {error}") from error
+    if found.recipe["plan"] != repr(recipe.row.method.train):
+        raise checkpoint.CheckpointError(f"{path} is of another version of this package: its row {recipe.scheme!r} "
+                                         f"had the plan {found.recipe['plan']}")  # fmt: skip
+    model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, device)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(found.tensors[f"model.{name}"])
+    return model.eval(), recipe, found

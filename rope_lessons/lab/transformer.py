@@ -1,0 +1,165 @@
+"""A plain Transformer as most language models of today have it: pre norm, RMSNorm, SwiGLU, grouped-query heads, RoPE.
+
+What the gated attention unit is compared with. Chapter 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rope_lessons._checks import check_bool, check_count, check_dim
+from rope_lessons.lab.deep_norm import truncated_normal_
+from rope_lessons.lab.model import EPSILON, Attend, KeyShift, LanguageModel
+from rope_lessons.scheme import Plan
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes of a Transformer. The defaults give 87.2M parameters, as many as the gated attention model has.
+
+    Args:
+        vocabulary: number of tokens.
+        width: channels of the stream.
+        layers: number of layers, each attention and a network.
+        heads: of queries.
+        kv_heads: of keys and values; a divisor of ``heads``.
+        head_dim: channels of a head, even.
+        hidden: channels of the network.
+        shift_keys: mix each key with the previous token's.
+
+    Raises:
+        TypeError, ValueError: sizes below 1; an odd ``head_dim``; ``kv_heads`` that do not divide ``heads``.
+
+    >>> TransformerConfig(heads=12, kv_heads=5)
+    Traceback (most recent call last):
+        ...
+    ValueError: kv_heads must divide heads = 12, got 5
+    """
+
+    vocabulary: int = 256
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    kv_heads: int = 4
+    head_dim: int = 64
+    hidden: int = 2464
+    shift_keys: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "width", "layers", "heads", "kv_heads", "hidden"):
+            check_count(name, getattr(self, name), least=1)
+        check_dim(self.head_dim)
+        check_bool("shift_keys", self.shift_keys)
+        if self.heads % self.kv_heads:
+            raise ValueError(f"kv_heads must divide heads = {self.heads}, got {self.kv_heads}")
+
+
+class GroupedQueryAttention(nn.Module):
+    """Attention in which several heads of queries share a head of keys and values.
+
+    Args:
+        config: sizes.
+    """
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.parts = [heads * config.head_dim for heads in (config.heads, config.kv_heads, config.kv_heads)]
+        self.project = nn.Linear(config.width, sum(self.parts), bias=False)  # queries, keys, values in one product
+        self.key_shift = KeyShift(config.head_dim) if config.shift_keys else None
+        self.out = nn.Linear(config.heads * config.head_dim, config.width, bias=False)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        """``(batch, seq, width)`` to the same."""
+        split = self.project(x).split(self.parts, dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in split)  # (batch, heads, seq, d)
+        k = k if self.key_shift is None else self.key_shift(k)
+        return self.out(attend(q, k, v).transpose(1, 2).flatten(2))
+
+
+class SwiGLU(nn.Module):
+    """The network of a layer: ``(swish(x W_gate) * x W_up) W_down``.
+
+    Args:
+        config: sizes.
+    """
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.gate_up = nn.Linear(config.width, 2 * config.hidden, bias=False)
+        self.down = nn.Linear(config.hidden, config.width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(batch, seq, width)`` to the same."""
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(F.silu(gate) * up)
+
+
+class TransformerLayer(nn.Module):
+    """Two branches, each behind a norm and added to the stream.
+
+    Args:
+        config: sizes.
+    """
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.width, eps=EPSILON)
+        self.attention = GroupedQueryAttention(config)
+        self.network_norm = nn.RMSNorm(config.width, eps=EPSILON)
+        self.network = SwiGLU(config)
+
+    def forward(self, x: Tensor, attend: Attend) -> Tensor:
+        """``(batch, seq, width)`` to the same."""
+        x = x + self.attention(self.attention_norm(x), attend)
+        return x + self.network(self.network_norm(x))
+
+    def initialise(self, branches: int, generator: torch.Generator) -> None:
+        """Fill every weight: norms with 1, matrices with a variance of one over the number of inputs. What ends a
+        branch is divided by the square root of the number of branches, so that the stream does not grow with the
+        depth, as in GPT-2."""
+        begin, end = (self.attention.project, self.network.gate_up), (self.attention.out, self.network.down)
+        for linears, shares in ((begin, 1), (end, branches)):
+            for linear in linears:
+                truncated_normal_(linear.weight, (linear.in_features * shares) ** -0.5, generator)
+        for norm in (self.attention_norm, self.network_norm):
+            nn.init.ones_(norm.weight)
+        if self.attention.key_shift is not None:
+            self.attention.key_shift.initialise()
+
+
+class TransformerLM(LanguageModel):
+    """A causal pre-norm Transformer. Build it with its weights by :func:`~rope_lessons.lab.sizes.build`.
+
+    Args:
+        config: sizes.
+        plan: one scheme per layer, for training; RoPE by default.
+
+    Raises:
+        TypeError, ValueError: a plan that is none, or of another number of layers.
+
+    Chapter 12 compares it with the gated attention unit.
+    """
+
+    config: TransformerConfig
+
+    def __init__(self, config: TransformerConfig, plan: Plan | None = None):
+        super().__init__(config, (TransformerLayer(config) for _ in range(config.layers)), plan)
+        self.norm = nn.RMSNorm(config.width, eps=EPSILON)
+
+    def leave(self, x: Tensor) -> Tensor:
+        """The stream was never normed: this is the last of the pre norms."""
+        return self.norm(x)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        """Fill every weight. The embedding starts small, since it makes the scores too."""
+        truncated_normal_(self.embedding.weight, 0.5 / self.config.width**0.5, generator)
+        for layer in cast(Iterable[TransformerLayer], self.layers):
+            layer.initialise(2 * self.config.layers, generator)
+        nn.init.ones_(self.norm.weight)

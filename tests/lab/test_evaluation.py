@@ -1,0 +1,238 @@
+"""The table: what is counted, the intervals, the tax, and the command that makes the CSV."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from rope_lessons.lab import __main__ as command
+from rope_lessons.lab import evaluation, sizes, text, training
+from rope_lessons.lab.evaluation import OWN, Evaluation, TableError, interval
+from rope_lessons.lab.training import Team
+
+CPU = Team(torch.device("cpu"))
+TESTS = Evaluation(factors=(1, 2, 4), windows=6, depths=(0.0, 0.5, 1.0))
+N = 32
+
+
+class Copier(nn.Module):
+    """Predicts what came after the latest earlier place with the same last four tokens; else token 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def forward(self, tokens, plan=None, positions=None, attend=None):
+        scores = torch.zeros(*tokens.shape, 256)
+        for scored, row in zip(scores, tokens.tolist(), strict=True):
+            after: dict[tuple[int, ...], int] = {}
+            for i in range(len(row)):
+                last = tuple(row[max(0, i - 3) : i + 1])
+                scored[i, after.get(last, 0)] = 10.0
+                if i >= 4:
+                    after[tuple(row[i - 4 : i])] = row[i]
+        return scores
+
+
+@pytest.fixture
+def row(tiny):
+    return tiny.rows["rope"]
+
+
+# --- what is counted -----------------------------------------------------------------------------------------------
+
+
+def test_score_by_its_definition(tiny, corpus):
+    model = sizes.build(tiny.config, seed=0)
+    tokens, _ = text.natural_windows(corpus, 64, 3)
+    row = tiny.rows["ntk-fixed"]
+    hits, losses = evaluation.score(model, row, tokens)
+    with torch.no_grad():
+        chances = model(tokens[:, :-1], row.method.test, attend=row.attend).double().softmax(dim=-1)
+    assert torch.equal(hits.bool(), chances.argmax(dim=-1) == tokens[:, 1:])
+    right = chances.gather(2, tokens[:, 1:, None])[..., 0]
+    torch.testing.assert_close(losses, -right.log(), atol=1e-5, rtol=1e-5)
+    assert not torch.equal(losses, evaluation.score(model, tiny.rows["rope"], tokens)[1])  # the test plan counts
+
+
+def test_positions_of_the_row_are_used(tiny, corpus):
+    """The grid of random positions stretches the distances, so the losses are others than at 0, 1, 2, …"""
+    model = sizes.build(replace(tiny.config, width=32), seed=0)
+    tokens, _ = text.natural_windows(corpus, 64, 2)
+    row = tiny.rows["random-positions"]
+    stretched = evaluation.score(model, row, tokens)[1]
+    positions = row.method.test_positions(64)
+    assert positions[1] == 8
+    with torch.no_grad():
+        scores = model(tokens[:, :-1], row.method.test, positions=positions, attend=row.attend)
+    wanted = nn.functional.cross_entropy(scores.transpose(1, 2), tokens[:, 1:], reduction="none").double()
+    torch.testing.assert_close(stretched, wanted)
+
+
+def test_counts_are_the_scores_by_document_and_position(tiny, corpus, row):
+    model = sizes.build(tiny.config, seed=0)
+    counts = evaluation.count(model, row, corpus, N, TESTS)
+    windows, documents = text.natural_windows(corpus, 4 * N, TESTS.windows)
+    assert len(documents.unique()) == 3
+    for factor in TESTS.factors:
+        hits, losses = evaluation.score(model, row, evaluation.cut(windows, factor * N))
+        assert counts[f"{factor} not repeated hits"].sum() == hits.sum()
+        found = counts[f"{factor} not repeated losses"]
+        assert found.shape == (3, 16)
+        bins = losses.view(TESTS.windows, -1, 16, factor * N // 16).sum(dim=(1, 3))  # of each window
+        for number, document in enumerate(documents.unique()):
+            np.testing.assert_allclose(found[number], bins[documents == document].sum(dim=0))
+        assert counts[f"{factor} not repeated tokens"].sum() == windows[:, 1:].numel()
+        assert counts[f"{factor} repeated tokens"].sum() == windows[:, 1:].numel()
+
+
+def test_the_same_tokens_are_predicted_at_every_length():
+    windows = torch.arange(3 * 129).view(3, 129)
+    for length in (32, 64, 128):
+        assert torch.equal(evaluation.cut(windows, length)[:, 1:].flatten(), windows[:, 1:].flatten())
+
+
+def test_one_who_copies_masters_the_repeated_set_and_the_passkey(corpus, row):
+    counts = evaluation.count(Copier(), row, corpus, N, TESTS)
+    for factor in TESTS.factors:
+        repeated = counts[f"{factor} repeated hits"] / counts[f"{factor} repeated tokens"]
+        assert repeated[:, -4:].min() == 1  # the last quarter has been there before
+        assert counts[f"{factor} not repeated hits"].sum() / counts[f"{factor} not repeated tokens"].sum() < 0.05
+        for depth in ("0", "0.5", "1"):
+            assert counts[f"{factor} depth {depth} found"].sum() == counts[f"{factor} depth {depth} tokens"].sum() == 6
+
+
+def test_passkey_windows(corpus):
+    windows, _ = text.natural_windows(corpus, 127, 4)
+    for depth, begin in ((0.0, 0), (0.5, 50), (1.0, 100)):
+        for found, window in zip(evaluation.passkey_windows(windows, depth).tolist(), windows.tolist(), strict=True):
+            digits = bytes(found[-5:])
+            assert digits.isdigit()
+            assert bytes(found[begin : begin + 15]) == b'\nkey = "' + digits + b'"\n'
+            assert bytes(found[-13:]) == b'\nkey = "' + digits
+            kept = [i for i in range(128 - 13) if not begin <= i < begin + 15]
+            assert [found[i] for i in kept] == [window[i] for i in kept]
+    with pytest.raises(ValueError, match="windows must have at least 28 tokens for needle and question, got 20"):
+        evaluation.passkey_windows(windows[:, :20], 0.5)
+
+
+# --- intervals -----------------------------------------------------------------------------------------------------
+
+
+def test_interval_over_documents_is_that_of_a_mean():
+    values = np.random.default_rng(0).normal(size=(1, 200))
+    mean, low, high = interval(values, np.ones(200))
+    assert mean == pytest.approx(values.mean())
+    width = 2 * 1.96 * values.std() / 200**0.5
+    assert high - low == pytest.approx(width, rel=0.08)
+    assert (low + high) / 2 == pytest.approx(mean, abs=0.1 * width)
+
+
+def test_interval_over_seeds_and_documents():
+    """Where all documents are alike, what is left is the seeds, and the other way round; counts are weights."""
+    seeds = np.random.default_rng(1).normal(size=(40, 1)) * np.ones((1, 50))
+    _, low, high = interval(seeds, np.ones(50))
+    assert high - low == pytest.approx(2 * 1.96 * seeds[:, 0].std() / 40**0.5, rel=0.08)
+    assert interval(np.full((3, 5), 2.0), np.full(5, 4.0)) == (0.5, 0.5, 0.5)
+    assert interval(np.array([[1.0, 8.0]]), np.array([2.0, 8.0]))[0] == 0.9
+
+
+# --- the command ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs(tiny, corpus, tmp_path, monkeypatch):
+    """Two seeds of plain RoPE and one HWFA model, and the command's arguments for a small table of them."""
+    monkeypatch.setattr(text, "open_corpus", lambda *_: corpus)
+    for recipe in (tiny, replace(tiny, seed=1), replace(tiny, scheme="hwfa-w16")):
+        training.train(recipe, corpus, command.folder_of(recipe, "tiny", tmp_path / "runs"), CPU, quiet=True)
+    rows = ["rope", "pi", "rerope-w16-logn-test", "hwfa-w16"]
+    return ["table", str(tmp_path / "runs"), "--csv", str(tmp_path / "table.csv"), "--rows", *rows,
+            "--factors", "1", "2", "4", "--windows", "6", "--device", "cpu", "--quiet"]  # fmt: skip
+
+
+def read(path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf8") as file:
+        return list(csv.DictReader(file))
+
+
+def where_is(lines: list[dict[str, str]], **where: str) -> list[dict[str, str]]:
+    return [line for line in lines if where.items() <= line.items()]
+
+
+def test_the_table(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
+    assert command.main([*runs, "--minutes", "0"]) == 0
+    assert "The time is over" in capsys.readouterr().err
+    assert not (tmp_path / "table.csv").exists()
+    assert command.main(runs) == 0
+    lines = read(tmp_path / "table.csv")
+    assert {line["row"] for line in lines} == {OWN, "rope", "pi", "rerope-w16-logn-test", "hwfa-w16"}
+
+    def find(row: str, **where: str) -> dict[str, str]:
+        (line,) = where_is(lines, **{"row": row, "training": "rope", **where})
+        return line
+
+    for row in ("rope", "pi", "rerope-w16-logn-test"):
+        for times in ("1", "2", "4"):
+            for kind in evaluation.SETS:
+                line = find(row, times=times, set=kind, metric="accuracy")
+                assert float(line["low"]) <= float(line["value"]) <= float(line["high"])
+                assert (line["seeds"], line["documents"], line["predictions"]) == ("2", "3", "768")
+                parts = [float(part) for part in line["along"].split()]
+                assert len(parts) == 16
+                assert sum(parts) / 16 == pytest.approx(float(line["value"]), abs=1e-4)
+            found = find(row, times=times, set="passkey", metric="found")
+            assert len(found["along"].split()) == 5
+            assert (found["depths"], found["predictions"]) == ("0 0.25 0.5 0.75 1", "30")
+        own = float(find(OWN, times="1", set="not repeated", metric="accuracy")["value"])
+        here = float(find(row, times="1", set="not repeated", metric="accuracy")["value"])
+        assert float(find(row, metric="tax")["value"]) == pytest.approx(own - here, abs=2e-6)
+    assert float(find("rope", metric="tax")["value"]) == 0
+    line = find("pi", metric="tax")
+    assert (line["training"], line["seed_list"], line["steps"], line["size"]) == ("rope", "0 1", "12", "tiny")
+    assert line["corpus_sha256"] == corpus.about["sha256"]
+    for column in ("parameters", "checkpoints", "torch", "python", "rope_lessons", "hardware", "date", "learning_rate"):
+        assert line[column]
+    assert find("hwfa-w16", training="hwfa-w16", metric="tax")["seeds"] == "1"
+
+    with monkeypatch.context() as patch:  # nothing is counted a second time
+        patch.setattr(evaluation, "count", lambda *_: pytest.fail("counted again"))
+        assert command.main(runs) == 0
+    assert read(tmp_path / "table.csv") == lines
+    folder = tmp_path / "runs" / "tiny" / "rope" / "seed-1"
+    for path in folder.glob("*.*"):
+        path.unlink()
+    training.train(replace(tiny, seed=1, learning_rate=1e-2), corpus, folder, CPU, quiet=True)
+    models = evaluation.find([tmp_path / "runs"])
+    with pytest.raises(TableError, match="seed-1 is not tested with 'as trained' yet"):
+        list(evaluation.records(models, corpus, Evaluation(factors=(1, 2, 4), windows=6), ["rope"]))
+
+
+def test_what_cannot_stand_in_a_table_is_refused(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
+    def told(arguments: list[str]) -> str:
+        assert command.main(arguments) == 1
+        return capsys.readouterr().err
+
+    assert "rows must be among those of the table, got nonsense" in told([*runs, "--rows", "nonsense"])
+    (tmp_path / "empty").mkdir()
+    assert "must hold a training, but there is no checkpoint in it" in told(["table", str(tmp_path / "empty")])
+    other = replace(corpus, about={**corpus.about, "sha256": "0" * 64})
+    with monkeypatch.context() as patch:
+        patch.setattr(text, "open_corpus", lambda *_: other)
+        assert "was trained on another corpus" in told(runs)
+    unfinished = replace(tiny, seed=2, steps=100)
+    folder = tmp_path / "runs" / "unfinished"
+    training.train(unfinished, corpus, folder, CPU, save_every=5, minutes=0.0, quiet=True)
+    assert "is not finished: step 5 of 100" in told(runs)
+
+
+def test_bad_tests():
+    with pytest.raises(ValueError, match=r"factors must begin with 1 and divide the last one, got \(1, 3, 4\)"):
+        Evaluation(factors=(1, 3, 4))
+    with pytest.raises(ValueError, match="depths must be from 0 to 1, got"):
+        Evaluation(depths=(2.0,))

@@ -1,0 +1,348 @@
+"""Training: stopped anywhere and gone on with, in small batches, and in several processes, the losses are the same."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from rope_lessons.lab import __main__ as command
+from rope_lessons.lab import checkpoint, sizes, text, training
+from rope_lessons.lab.checkpoint import CheckpointError
+from rope_lessons.lab.training import Recipe, Team, TrainingError, read_losses
+from tools.project import ROOT
+
+CPU = Team(torch.device("cpu"))
+FSDP = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+
+
+def run(recipe: Recipe, corpus, folder: Path, **options) -> list[float]:
+    """Train to the end; the losses."""
+    assert training.train(recipe, corpus, folder, CPU, **{"save_every": 5, "quiet": True, **options}) == recipe.steps
+    return read_losses(folder)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.load(checkpoint.stored(folder)[-1]).tensors
+
+
+def assert_same(first: Path, second: Path, tolerance: float = 0.0) -> None:
+    assert read_losses(first) == pytest.approx(read_losses(second), rel=tolerance, abs=0)
+    ours, theirs = weights(first), weights(second)
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        torch.testing.assert_close(tensor, theirs[name], rtol=tolerance, atol=tolerance, msg=name)
+
+
+class Killed(BaseException):
+    """Not an Exception: nothing may catch it."""
+
+
+@pytest.fixture
+def kill_at(monkeypatch):
+    """From now on a training dies in the given step."""
+
+    def kill(step: int) -> None:
+        real = training._Run.step
+
+        def dying(self, number: int) -> torch.Tensor:
+            if number == step:
+                monkeypatch.setattr(training._Run, "step", real)
+                raise Killed
+            return real(self, number)
+
+        monkeypatch.setattr(training._Run, "step", dying)
+
+    return kill
+
+
+# --- stopping and going on -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("optimizer", "scheme"), [("tiger", "rope"), ("adamw", "equal-mean-logn"), ("adamw", "cosa")])
+def test_killed_in_any_step_and_resumed_is_uninterrupted(tiny, corpus, tmp_path, kill_at, optimizer, scheme):
+    """Bit for bit: losses, weights, and the state of the optimizer."""
+    recipe = replace(tiny, optimizer=optimizer, scheme=scheme)
+    run(recipe, corpus, tmp_path / "whole")
+    for step in (3, 10):
+        folder = tmp_path / str(step)
+        kill_at(step)
+        with pytest.raises(Killed):
+            run(recipe, corpus, folder)
+        assert len(read_losses(folder)) == step // 5 * 5
+        run(recipe, corpus, folder)
+        assert_same(tmp_path / "whole", folder)
+
+
+def test_killed_while_a_checkpoint_is_written(tiny, corpus, tmp_path, monkeypatch):
+    """The new file is not there, the old ones are, and the training goes on."""
+    run(tiny, corpus, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_flush", lambda path: (_ for _ in ()).throw(Killed) if "10" in path.name else None)
+        with pytest.raises(Killed):
+            run(tiny, corpus, tmp_path / "cut")
+    assert [path.stem for path in checkpoint.stored(tmp_path / "cut")] == ["step-00000005"]
+    run(tiny, corpus, tmp_path / "cut")
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_damaged_checkpoint_is_passed_over(tiny, corpus, tmp_path, kill_at, capsys):
+    run(tiny, corpus, tmp_path / "whole")
+    kill_at(11)
+    with pytest.raises(Killed):
+        run(tiny, corpus, tmp_path / "cut")
+    newest = checkpoint.stored(tmp_path / "cut")[-1]
+    newest.write_bytes(newest.read_bytes()[:-9])
+    run(tiny, corpus, tmp_path / "cut", quiet=False)
+    assert "step-00000010.safetensors is damaged" in (said := capsys.readouterr().err)
+    assert "Going on from step-00000005.safetensors, the one before." in said
+    assert_same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_the_time_is_over_and_the_next_call_goes_on(tiny, corpus, tmp_path, capsys):
+    run(tiny, corpus, tmp_path / "whole")
+    folder = tmp_path / "pieces"
+    assert training.train(tiny, corpus, folder, CPU, save_every=7, minutes=0.0) == 7
+    assert "Stopped after step 7 of 12" in capsys.readouterr().err
+    assert run(tiny, corpus, folder, save_every=7) == read_losses(tmp_path / "whole")
+    assert training.train(tiny, corpus, folder, CPU, quiet=True) == 12  # done: nothing is trained again
+    assert len(read_losses(folder)) == 12
+
+
+def test_a_checkpoint_of_another_training_is_refused(tiny, corpus, tmp_path):
+    run(tiny, corpus, tmp_path)
+    changes = (
+        ({"batch": 8}, "batch is 4 there and 8 here"),
+        ({"scheme": "alibi"}, "plan is .* there and .* here, scheme is rope there and alibi here"),
+    )
+    for change, told in changes:
+        with pytest.raises(CheckpointError, match=rf"is of another training: {told}"):
+            run(replace(tiny, **change), corpus, tmp_path)
+    other = replace(corpus, about={**corpus.about, "sha256": "of another text"})
+    with pytest.raises(CheckpointError, match=r"corpus is .* there and of another text here"):
+        run(tiny, other, tmp_path)
+    assert len(read_losses(tmp_path)) == 12  # and nothing was lost by asking
+
+
+def test_a_half_written_line_of_losses_is_forgotten(tmp_path):
+    (tmp_path / "losses.csv").write_text("step,loss\n0,5.5\n1,5.25\n2,5.1")
+    assert read_losses(tmp_path) == [5.5, 5.25]
+    log = training.LossFile(tmp_path, start=1)
+    log.append([4.0, 3.0])
+    assert (tmp_path / "losses.csv").read_text() == "step,loss\n0,5.5\n1,4.0\n2,3.0\n"
+
+
+# --- the step ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["rope", "equal-mean"])
+def test_small_batches_add_up_to_the_large_one(tiny, corpus, tmp_path, scheme):
+    """In float64, where the order of a sum hardly counts: a mixed-up or missing part would."""
+    recipe = replace(tiny, scheme=scheme, optimizer="adamw", steps=6)
+    real = sizes.build
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizes, "build", lambda *arguments: real(*arguments).double())
+        run(recipe, corpus, tmp_path / "one")
+        run(recipe, corpus, tmp_path / "four", accumulate=4)
+    assert_same(tmp_path / "one", tmp_path / "four", tolerance=1e-6)
+
+
+def test_a_batch_that_does_not_divide(tiny, corpus, tmp_path):
+    with pytest.raises(ValueError, match="batch must be a multiple of 1 processes times 3 small batches, got 4"):
+        run(tiny, corpus, tmp_path, accumulate=3)
+
+
+def test_it_learns(tiny, corpus, tmp_path):
+    """A text of 26 letters: from log 256 towards log 26."""
+    recipe = replace(tiny, optimizer="adamw", learning_rate=1e-2, steps=80, batch=8, copies=0.0)
+    losses = run(recipe, corpus, tmp_path, save_every=80)
+    assert losses[0] == pytest.approx(math.log(256), abs=0.5)
+    assert math.log(26) - 0.05 < sum(losses[-10:]) / 10 < math.log(26) + 0.15
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # PyTorch's own, while it traces
+def test_sixteen_bits_and_the_compiler_stay_close(tiny, corpus, tmp_path):
+    """The compiler's front end without code generation, which takes long and needs a C++ compiler."""
+    torch._dynamo.reset()
+    recipe = replace(tiny, steps=3)
+    exact = run(recipe, corpus, tmp_path / "exact")
+    compiled = run(recipe, corpus, tmp_path / "compiled", compiler="eager")
+    assert compiled == pytest.approx(exact, rel=1e-5)
+    short = run(replace(recipe, dtype="bfloat16"), corpus, tmp_path / "short")
+    assert short != exact
+    assert short == pytest.approx(exact, rel=1e-2)
+
+
+def test_a_loss_that_is_no_number_stops_the_training(tiny, corpus, tmp_path):
+    recipe = replace(tiny, optimizer="adamw", learning_rate=1e30, warmup=0)
+    with pytest.raises(TrainingError, match=r"the loss is \[.*nan.*\] in steps"):
+        run(recipe, corpus, tmp_path)
+
+
+def test_positions_depend_on_seed_and_step_alone(tiny):
+    draw = tiny.rows["equal-mean"].method.train_positions
+    first = training.positions_of(draw, tiny, 3)
+    assert first.shape == (4, 32)
+    torch.randn(5)
+    assert torch.equal(training.positions_of(draw, tiny, 3), first)
+    assert not torch.equal(training.positions_of(draw, tiny, 4), first)
+    assert not torch.equal(training.positions_of(draw, replace(tiny, seed=1), 3), first)
+
+
+def test_learning_rate(tiny):
+    recipe = replace(tiny, warmup=4, steps=104, learning_rate=2.0)
+    rates = [training.learning_rate(step, recipe) for step in range(105)]
+    assert rates[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
+    assert rates[54] == pytest.approx(1.1)
+    assert rates[104] == pytest.approx(0.2)
+
+
+def test_the_model_of_a_checkpoint(tiny, corpus, tmp_path):
+    run(tiny, corpus, tmp_path)
+    path = checkpoint.stored(tmp_path)[-1]
+    model, recipe, found = training.load(path)
+    assert recipe == tiny
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, found.tensors[f"model.{name}"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sizes.SIZES, "tiny", replace(sizes.SIZES["tiny"], layers=3))
+        with pytest.raises(CheckpointError, match="is of another version of this package: its row 'rope' had the plan"):
+            training.load(path)
+
+
+def test_bad_recipes():
+    wrong = (
+        ({"size": "huge"}, "size must be one of 'gau-0.3m'"),
+        ({"scheme": "x"}, "scheme must be one of 'rope'"),
+        ({"batch": 0}, "batch must be an int of at least 1, got 0"),
+        ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', got 'int8'"),
+        ({"train_length": 40}, "train_length must be a multiple of 16, got 40"),
+    )
+    for change, told in wrong:
+        with pytest.raises(ValueError, match=told):
+            Recipe(**{"size": "gau-0.3m", **change})
+
+
+# --- many processes ------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def group_of_one(folder: Path):
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not FSDP, reason="needs PyTorch 2.6")
+def test_weights_that_are_split_over_processes(tiny, corpus, tmp_path, kill_at):
+    """FSDP, stopped and gone on with: the checkpoint holds whole tensors, and is that of one process."""
+    run(tiny, corpus, tmp_path / "one")
+    with group_of_one(tmp_path):
+        kill_at(8)
+        with pytest.raises(Killed):
+            run(tiny, corpus, tmp_path / "split", parallel="fsdp", accumulate=2)
+        run(tiny, corpus, tmp_path / "split", parallel="fsdp", accumulate=2)
+    assert_same(tmp_path / "one", tmp_path / "split", tolerance=1e-5)
+
+
+LINE = ["--steps", "8", "--batch", "4", "--train-length", "32", "--save-every", "3", "--device", "cpu"]
+
+
+def line(folder_of_text: Path, out: Path, *more: str) -> list[str]:
+    places = ["--corpus", str(folder_of_text), "--cache", str(out / "cache"), "--out", str(out)]
+    return ["train", *LINE, *places, *more]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+SEED = Path("gau-0.3m") / "rope" / "seed-0"
+
+
+def test_two_processes_are_one(folder_of_text, tmp_path):
+    """The same command by torchrun: the losses and the weights of one process."""
+    assert command.main(line(folder_of_text, tmp_path / "one", "--quiet")) == 0
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    arguments = line(folder_of_text, tmp_path / "two", "--quiet", "--accumulate", "2")
+    done = subprocess.run(
+        [*torchrun, "-m", "rope_lessons.lab", *arguments],
+        env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert_same(tmp_path / "one" / SEED, tmp_path / "two" / SEED, tolerance=1e-5)
+
+
+def test_killed_for_real_and_resumed(folder_of_text, tmp_path):
+    """kill -9 in the middle of a training of another process."""
+    longer = ["--steps", "400", "--save-every", "4"]
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "rope_lessons.lab", *line(folder_of_text, tmp_path, *longer)],
+        env=ENVIRONMENT, cwd=ROOT, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    folder = tmp_path / SEED
+    while len(read_losses(folder)) < 5:
+        assert begun.poll() is None, begun.communicate()
+        time.sleep(0.02)
+    begun.send_signal(signal.SIGKILL)
+    begun.communicate()
+    assert begun.returncode == -signal.SIGKILL
+    before = read_losses(folder)
+    assert 5 <= len(before) < 400
+    recipe = command.recipe_of(command.parse([*line(folder_of_text, tmp_path), *longer]))
+    corpus = text.open_corpus(folder_of_text, tmp_path / "cache")
+
+    def longer_than_before(where: Path) -> list[float]:
+        while len(read_losses(where)) <= len(before):
+            training.train(recipe, corpus, where, CPU, save_every=4, minutes=0.0, quiet=True)
+        return read_losses(where)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        resumed, alone = longer_than_before(folder), longer_than_before(tmp_path / "alone")
+    finally:
+        torch.set_num_threads(threads)
+    shared = min(len(resumed), len(alone))
+    assert resumed[:shared] == pytest.approx(alone[:shared], rel=1e-6)
+    assert before == pytest.approx(alone[: len(before)], rel=1e-6)
+
+
+# --- the command line ----------------------------------------------------------------------------------------------
+
+
+def test_the_command_shows_its_progress(tiny, folder_of_text, tmp_path, capsys):
+    assert command.main([*line(folder_of_text, tmp_path), "--config", "tiny", "--scheme", "pi-logn"]) == 0
+    said = capsys.readouterr().err
+    assert "rope-logn: 100%" in said  # pi acts at test only: this is the model that it takes
+    assert "8/8" in said
+    assert "tokens/s" in said
+    assert "loss " in said
+    assert len(read_losses(tmp_path / "tiny" / "rope-logn" / "seed-0")) == 8
+
+
+def test_the_command_refuses_without_a_traceback(tiny, folder_of_text, tmp_path, capsys):
+    own = ["--config", "tiny", "--quiet"]
+    assert command.main([*line(folder_of_text, tmp_path), *own]) == 0
+    assert command.main([*line(folder_of_text, tmp_path), *own, "--batch", "8"]) == 1
+    assert "is of another training: batch is 4 there and 8 here" in capsys.readouterr().err
+    assert command.main(["train", "--corpus", str(tmp_path / "nothing"), *own]) == 1
+    assert "train: corpus must be one of stdlib" in capsys.readouterr().err
+    assert command.main(["train", "--scheme", "nonsense", *own]) == 1
+    assert "train: scheme must be one of 'rope'" in capsys.readouterr().err
+
+
+def test_the_command_lists_the_rows(tiny, capsys):
+    assert command.main(["train", "--config", "tiny", "--scheme", "list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert listed[0].startswith("rope: rope, rope-logn-test, pi, pi-logn-test, ")
+    assert any(entry == "alibi: alibi" for entry in listed)

@@ -1,0 +1,118 @@
+"""The Transformer against its definition, written out in float64 with the attention pair by pair."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import rope_lessons as rl
+from rope_lessons import METHODS, Scheme
+from rope_lessons.lab import sizes
+from rope_lessons.lab.transformer import TransformerConfig, TransformerLM
+from tests.equation import attention_by_equation
+
+SMALL = TransformerConfig(vocabulary=11, width=12, layers=2, heads=4, kv_heads=2, head_dim=6, hidden=10)
+
+
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    return weight * x / ((x * x).sum(dim=-1, keepdim=True) / x.shape[-1] + 1e-7).sqrt()
+
+
+def literal(weights: dict[str, Tensor], config: TransformerConfig, tokens: Tensor, plan: list[Scheme]) -> Tensor:
+    """Head by head, from the named weights."""
+    d, embedding = config.head_dim, weights["embedding.weight"]
+    omega = torch.tensor([10_000 ** (-2 * t / d) for t in range(d // 2)], dtype=torch.float64)
+    x = embedding[tokens]
+    for number, scheme in enumerate(plan):
+        of = {name.split(".", 2)[2]: weight for name, weight in weights.items() if name.startswith(f"layers.{number}.")}
+        projected = norm(x, of["attention_norm.weight"]) @ of["attention.project.weight"].T
+        heads = [projected[..., d * h : d * (h + 1)] for h in range(config.heads + 2 * config.kv_heads)]
+        q = torch.stack(heads[: config.heads], dim=1)
+        k = torch.stack(heads[config.heads : config.heads + config.kv_heads], dim=1)
+        v = torch.stack(heads[config.heads + config.kv_heads :], dim=1)
+        if config.shift_keys:
+            before = torch.stack([k[:, :, max(0, i - 1)] for i in range(k.shape[2])], dim=2)
+            k = k + of["attention.key_shift.share"] * (before - k)
+        mixed, _ = attention_by_equation(q, k, v, scheme, frequencies=None if scheme.frequencies is None else omega)
+        for h in range(config.heads):  # each head has its own columns of the output matrix
+            x = x + mixed[:, h] @ of["attention.out.weight"][:, d * h : d * (h + 1)].T
+        gate_up = norm(x, of["network_norm.weight"]) @ of["network.gate_up.weight"].T
+        gate, up = gate_up[..., : config.hidden], gate_up[..., config.hidden :]
+        x = x + (gate / (1 + (-gate).exp()) * up) @ of["network.down.weight"].T
+    return norm(x, weights["norm.weight"]) @ embedding.T
+
+
+def random_model(config: TransformerConfig) -> TransformerLM:
+    """In float64, with norms that are not all 1."""
+    model = sizes.build(config, seed=1).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4])
+def test_definition(kv_heads: int) -> None:
+    """With all, some and one group of query heads on a head of keys and values."""
+    config = replace(SMALL, kv_heads=kv_heads, shift_keys=kv_heads == 2)
+    model, tokens = random_model(config), torch.randint(11, (2, 7))
+    wanted = literal(dict(model.named_parameters()), config, tokens, [rl.scheme("rope", dim=6)] * 2)
+    assert torch.allclose(model(tokens), wanted, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["hwfa", "rerope"])
+def test_plan_of_training_and_of_test(name: str) -> None:
+    options = {"hwfa": {"visible_window": 3, "train_length": 9}, "rerope": {"window": 3}}[name]
+    method = METHODS[name](layers=2, dim=6, **options)
+    model, tokens = random_model(SMALL), torch.randint(11, (1, 8))
+    model.plan = method.train
+    for plan, found in ((method.train, model(tokens)), (method.test, model(tokens, method.test))):
+        assert torch.allclose(found, literal(dict(model.named_parameters()), SMALL, tokens, list(plan)), atol=1e-10)
+
+
+def test_number_of_parameters() -> None:
+    model = sizes.build(SMALL, seed=0)
+    by_hand = 11 * 12 + 2 * (12 * 6 * (4 + 2 * 2) + 4 * 6 * 12 + 3 * 12 * 10 + 2 * 12) + 12
+    assert sum(parameter.numel() for parameter in model.parameters()) == by_hand == sizes.parameters(SMALL)
+    assert sizes.parameters(replace(SMALL, shift_keys=True)) == by_hand + 2 * 6
+
+
+@pytest.mark.parametrize(("size", "least", "most"), [("0.3m", 0.29e6, 0.30e6), ("25m", 24.9e6, 25.1e6),
+                                                     ("87m", 87.2e6, 87.5e6), ("350m", 346e6, 348e6)])  # fmt: skip
+def test_pairs_of_sizes(size: str, least: float, most: float) -> None:
+    """Both models of a size have about as many weights, so that a comparison means something."""
+    found = [sizes.parameters(f"{kind}-{size}") for kind in ("gau", "transformer")]
+    assert least < min(found) <= max(found) < most
+
+
+def test_start() -> None:
+    model = sizes.build("transformer-0.3m", seed=0)
+    layer = model.layers[0]
+    for weight, std in (
+        (layer.attention.project.weight, 96**-0.5),
+        (layer.attention.out.weight, (128 * 8) ** -0.5),
+        (layer.network.gate_up.weight, 96**-0.5),
+        (layer.network.down.weight, (104 * 8) ** -0.5),
+        (model.embedding.weight, 0.5 * 96**-0.5),
+    ):
+        assert weight.std().item() == pytest.approx(std, rel=0.02)
+    assert (layer.attention_norm.weight == 1).all()
+    loss = torch.nn.functional.cross_entropy(model(torch.arange(256).view(4, 64)).flatten(0, 1), torch.arange(256))
+    assert abs(loss.item() - math.log(256)) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 0}, "heads must be an int of at least 1"),
+        ({"kv_heads": 5}, "kv_heads must divide heads"),
+        ({"head_dim": 7}, "dim must be an even int"),
+    ],
+)
+def test_errors(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TransformerConfig(**options)
