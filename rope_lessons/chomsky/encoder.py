@@ -37,6 +37,7 @@ class Encoder:
         scales: for each model the scale of its attention, a :class:`~rope_lessons.LogN` or None.
         max_position: rows of the table of learned positions.
         width, layers, heads, feed_forward: the shape.
+        embedding_std: of the embeddings at the start, before they are multiplied by the root of the width.
     """
 
     input_size: int
@@ -48,6 +49,7 @@ class Encoder:
     layers: int = 5
     heads: int = 8
     feed_forward: int = 256
+    embedding_std: float = 0.02
 
     def __post_init__(self) -> None:
         check_choice("positions", self.positions, POSITIONS)
@@ -70,7 +72,7 @@ class Encoder:
     def spec(self) -> dict[str, Weight]:
         """Every weight of one model."""
         d, hidden = self.width, self.feed_forward
-        spec = {"embedding": Weight((self.input_size + 1, d), std=0.02)}
+        spec = {"embedding": Weight((self.input_size + 1, d), std=self.embedding_std)}
         if self.positions == "learned":
             spec["positions"] = Weight((self.max_position, d), std=1.0)
         for i in range(self.layers):

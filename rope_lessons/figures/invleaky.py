@@ -217,7 +217,7 @@ REACH_SCRIPT = r"""
 """
 
 
-def invleaky_reach(window: int = 3, slope: int = 1) -> Explorable:
+def invleaky_reach(window: int = 3, slope: int = 2) -> Explorable:
     """Which distances of a test of 96 tokens a training text of 12 visits, covers, or leaves out."""
     told = _told(window, slope)
     tints = "".join(
@@ -242,8 +242,8 @@ def invleaky_reach(window: int = 3, slope: int = 1) -> Explorable:
         f"{tints}{numbers}{legend}</svg>"
     )
     alt = f"""The distances 0 to {LENGTH - 1} of a test as a grid of {LENGTH} numbered squares, for a model trained on
-        {TRAINED} tokens. At the start the slope is 1, plain RoPE: 0 to 11 are seen and 84 are beyond. With a
-        window of 3 and the slope 12, the test is covered: 0, 1, 2, 3, 15, 27 and so on to 87 are seen, 11 of 96; the
+        {TRAINED} tokens. At the start the window is 3 and the slope 2: 0, 1, 2, 3, 5, 7 and so on to 19 are
+        seen, 8 lie between them and 76 are beyond. With the slope 12, the test is covered: 0, 1, 2, 3, 15, 27 and so on to 87 are seen, 11 of 96; the
         others lie between them."""
     caption = f"""A model trained on {TRAINED} tokens shall read {LENGTH} with plain RoPE. Raise the slope until nothing
         is beyond, and watch how many squares are seen. Then move the window. With the test covered, how many can you
