@@ -1,6 +1,6 @@
 """Train the models of the results table and test every row, at the training length and at 2, 4, 8 and 16 times it.
 
-    python scripts/measure_table.py                       # on a CPU: gau-0.3m, seeds 0 to 4; many hours on one core
+    python scripts/measure_table.py --processes 2         # on a CPU: gau-0.3m, seeds 0 to 2
     python scripts/measure_table.py --seeds 0 --minutes 60        # a piece of it; the same line goes on from there
 
 Every training and every tested row is kept in .models/table/ as soon as it is done, and an interrupted training goes on
@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import shutil
 import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +31,18 @@ from common import MODELS, ROOT
 
 from rope_lessons.lab import byte_lm, checkpoint, evaluation, text, training
 from rope_lessons.lab.__main__ import folder_of
+from rope_lessons.lab.evaluation import Evaluation
 from rope_lessons.lab.rows import trainings
 from rope_lessons.lab.training import Recipe, Team
 
 OUT = MODELS / "table"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def tests_of(options: argparse.Namespace) -> Evaluation:
+    """Fewer windows and depths on a CPU, where testing a row else takes as long as a training."""
+    depths = (0.0, 0.5, 1.0) if DEVICE == "cpu" else Evaluation().depths
+    return Evaluation(windows=options.windows, depths=depths)
 
 
 def schemes(recipe: Recipe, rows: list[str] | None) -> list[str]:
@@ -40,12 +51,13 @@ def schemes(recipe: Recipe, rows: list[str] | None) -> list[str]:
     return [name for name, members in shared.items() if rows is None or any(row.name in rows for row in members)]
 
 
-def train(recipe: Recipe, corpus: text.Corpus, folder: Path, own: Team, compiler: str | None, minutes: float) -> bool:
+def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | None, end: float) -> bool:
     """Whether the training is done. Then only its last checkpoint is kept."""
-    begin = time.perf_counter()
+    begin, left = time.perf_counter(), (end - time.time()) / 60
     newest = checkpoint.stored(folder)[-1:]
     if newest != [checkpoint.path_of(folder, recipe.steps)]:
-        done = training.train(recipe, corpus, folder, own, compiler=compiler, minutes=minutes, quiet=True)
+        own = Team(torch.device(DEVICE))
+        done = training.train(recipe, corpus, folder, own, compiler=compiler, minutes=left, quiet=True)
         losses = training.read_losses(folder)[-50:]
         last = sum(losses) / len(losses)
         seconds = time.perf_counter() - begin
@@ -59,47 +71,55 @@ def train(recipe: Recipe, corpus: text.Corpus, folder: Path, own: Team, compiler
     return True
 
 
-def main(options: argparse.Namespace) -> None:
-    end = time.monotonic() + 60 * options.minutes
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device == "cpu":
+def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> bool:
+    """One model, in a process of its own: whether it is trained and all of its rows are tested."""
+    if DEVICE == "cpu":
         torch.set_num_threads(1)
-    own = Team(torch.device(device))
-    corpus = text.open_corpus("stdlib", options.cache)
-    tests = evaluation.Evaluation(windows=options.windows)
-    result = f"table_{options.config}.csv"
-    done: list[int] = []
-    for seed in options.seeds:
-        recipe = replace(training.CONFIGS[options.config], seed=seed)
-        for scheme in schemes(recipe, options.rows):
-            one = replace(recipe, scheme=scheme)
-            left = (end - time.monotonic()) / 60
-            compiler = "inductor" if options.compile else None
-            if left <= 0 or not train(one, corpus, folder_of(one, options.config, OUT), own, compiler, left):
+    if time.time() > end:
+        return False
+    corpus, folder = text.open_corpus("stdlib", options.cache), folder_of(recipe, options.config, OUT)
+    if not train(recipe, corpus, folder, "inductor" if options.compile else None, end):
+        return False
+    begin, left = time.perf_counter(), (end - time.time()) / 60
+    done = evaluation.count_all(
+        evaluation.find([folder]), corpus, tests_of(options), options.rows, DEVICE, minutes=left
+    )
+    print(f"{recipe.scheme}, seed {recipe.seed}: tested in {time.perf_counter() - begin:.0f} s", flush=True)
+    return done
+
+
+def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.Corpus) -> None:
+    """The table of all models so far."""
+    result = ROOT / "results" / f"table_{options.config}.csv"
+    models = evaluation.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
+    lines = evaluation.write_csv(evaluation.records(models, corpus, tests_of(options), options.rows), result)
+    shutil.copy(result, byte_lm.CHECKPOINTS / result.name)
+    print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
+
+
+def main(options: argparse.Namespace) -> None:
+    end = time.time() + 60 * options.minutes
+    corpus = text.open_corpus("stdlib", options.cache)  # prepared once, before the processes need it
+    done: list[Recipe] = []
+    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+        for seed in options.seeds:
+            recipe = replace(training.CONFIGS[options.config], seed=seed)
+            some = [replace(recipe, scheme=scheme) for scheme in schemes(recipe, options.rows)]
+            if not all(pool.map(train_and_test, some, [options] * len(some), [end] * len(some))):
                 return print("The time is over. The same line goes on from there.")
-        done.append(seed)
-        folders = [
-            folder_of(replace(recipe, scheme=scheme, seed=number), options.config, OUT)
-            for scheme in schemes(recipe, options.rows)
-            for number in done
-        ]
-        models = evaluation.find(folders)
-        begin, left = time.perf_counter(), (end - time.monotonic()) / 60
-        if not evaluation.count_all(models, corpus, tests, options.rows, device, minutes=left):
-            return print("The time is over. The same line goes on from there.")
-        lines = evaluation.write_csv(evaluation.records(models, corpus, tests, options.rows), ROOT / "results" / result)
-        shutil.copy(ROOT / "results" / result, byte_lm.CHECKPOINTS / result)
-        print(f"seeds {done}: tested in {time.perf_counter() - begin:.0f} s, {lines} lines in {result}", flush=True)
+            done += some
+            write(options, done, corpus)
     return None
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", choices=tuple(training.CONFIGS), default="gau-0.3m")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rows", nargs="+", help="only these rows, and the trainings that they need")
-    parser.add_argument("--windows", type=int, default=32, help="pieces of test text, of the longest length each")
+    parser.add_argument("--windows", type=int, default=8, help="pieces of test text, of the longest length each")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them")
+    parser.add_argument("--processes", type=int, default=1, help="models at a time; on a CPU one thread each")
     parser.add_argument("--compile", action="store_true", help="torch.compile, for a GPU")
     parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")
     main(parser.parse_args())
