@@ -503,7 +503,7 @@ def _say_nothing(message: str) -> None:
 # copy in every window: with one in every second they had not learned to copy when they were done. The rate was chosen
 # on seed 0.
 _TIGER: dict[str, Any] = {"optimizer": "tiger", "learning_rate": 1.5e-3, "weight_decay": 0.01}
-_SMALL: dict[str, Any] = {"batch": 16, "steps": 800, "copies": 1.0, "shift_keys": True}
+_SMALL: dict[str, Any] = {"batch": 16, "steps": 500, "copies": 1.0, "shift_keys": True}
 _LARGE = Recipe("gau-25m", train_length=512, batch=128, steps=4000, warmup=100, dtype="bfloat16", **_TIGER)
 CONFIGS: dict[str, Recipe] = {
     "gau-0.3m": Recipe("gau-0.3m", learning_rate=6e-3, **_SMALL),
