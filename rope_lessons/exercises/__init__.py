@@ -27,6 +27,7 @@ CHAPTERS = (
     "invleaky",
     "random_positions",
     "chomsky",
+    "shootout",
     "gpu",
 )
 

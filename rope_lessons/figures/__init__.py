@@ -34,6 +34,8 @@ CHAPTERS = (
     "invleaky",
     "random_positions",
     "chomsky",
+    "lab",
+    "shootout",
     "gpu",
 )
 

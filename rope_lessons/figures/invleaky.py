@@ -243,8 +243,8 @@ def invleaky_reach(window: int = 3, slope: int = 2) -> Explorable:
     )
     alt = f"""The distances 0 to {LENGTH - 1} of a test as a grid of {LENGTH} numbered squares, for a model trained on
         {TRAINED} tokens. At the start the window is 3 and the slope 2: 0, 1, 2, 3, 5, 7 and so on to 19 are
-        seen, 8 lie between them and 76 are beyond. With the slope 12, the test is covered: 0, 1, 2, 3, 15, 27 and so on to 87 are seen, 11 of 96; the
-        others lie between them."""
+        seen, 8 lie between them and 76 are beyond. With the slope 12, the test is covered: 0, 1, 2, 3, 15, 27 and so
+        on to 87 are seen, 11 of 96; the others lie between them."""
     caption = f"""A model trained on {TRAINED} tokens shall read {LENGTH} with plain RoPE. Raise the slope until nothing
         is beyond, and watch how many squares are seen. Then move the window. With the test covered, how many can you
         see? Why never more than 12?"""

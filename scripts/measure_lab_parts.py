@@ -1,0 +1,176 @@
+"""Measure the parts of chapter 12's model: gated attention units and the Transformer, with AdamW and with Tiger.
+
+    python scripts/measure_lab_parts.py           # about 8 minutes on one CPU core
+    python scripts/measure_lab_parts.py --fresh   # not going on from what is stored
+
+Each pair of a model and an optimizer is trained with seed 0 at several learning rates, and once more with seed 1 at the
+rate that was best: what is reported was not chosen by itself. Writes results/lab_parts.json with a copy in
+rope_lessons/checkpoints/, after every training: an interrupted run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from common import ROOT, provenance, store
+from torch import nn
+
+from rope_lessons.lab import checkpoint, evaluation, sizes, training
+from rope_lessons.lab.text import Corpus, open_corpus
+from rope_lessons.lab.tiger import Tiger
+
+NAME = "lab_parts"
+MODELS = ("gau-0.3m", "transformer-0.3m")
+STEPS, BATCH, LAST, WINDOWS = 250, 16, 25, 32
+RECIPES: dict[str, dict[str, Any]] = {
+    "adamw": {"optimizer": "adamw", "weight_decay": 0.1},
+    "tiger": {"optimizer": "tiger", "weight_decay": 0.01},
+}
+RATES = {"adamw": (3e-3, 1e-2), "tiger": (1.5e-3, 5e-3, 1.5e-2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fresh", action="store_true", help="measure everything again")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of each training; fewer only to try the script")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    corpus = open_corpus("stdlib")
+    result = start(corpus, arguments.steps, arguments.fresh)
+    for model in MODELS:
+        for optimizer, rates in RATES.items():
+            for rate in rates:
+                add(result, corpus, model, optimizer, rate, seed=0)
+            add(result, corpus, model, optimizer, best(result, model, optimizer), seed=1)
+    if "bytes_there" not in result:
+        result["bytes_there"] = len(np.unique(corpus.train))
+        store(NAME, result)
+    if "rare" not in result:
+        result["rare"] = [rare(*case) for case in (("tiger", False), ("tiger", True), ("adamw", True))]
+        store(NAME, result)
+
+
+def start(corpus: Corpus, steps: int, fresh: bool) -> dict[str, Any]:
+    settings = {
+        "corpus": {"name": corpus.about["name"], "sha256": corpus.about["sha256"]},
+        "parameters": {model: sizes.parameters(model) for model in MODELS},
+        "steps": steps,
+        "batch": BATCH,
+        "length": 64,
+        "last": LAST,
+        "test_bytes": WINDOWS * 512,
+    }
+    path = ROOT / "results" / f"{NAME}.json"
+    if path.exists() and not fresh:
+        stored = json.loads(path.read_text())
+        if all(stored[name] == value for name, value in settings.items()):
+            return stored
+        raise SystemExit("the stored result has other settings: start again with --fresh")
+    return provenance(__file__) | settings | {"runs": []}
+
+
+def add(result: dict[str, Any], corpus: Corpus, model: str, optimizer: str, rate: float, seed: int) -> None:
+    key = {"model": model, "optimizer": optimizer, "learning_rate": rate, "seed": seed}
+    if any(key.items() <= run.items() for run in result["runs"]):
+        return
+    result["runs"].append(key | trained(corpus, result["steps"], key))
+    print(result["runs"][-1], flush=True)
+    store(NAME, result)
+
+
+def best(result: dict[str, Any], model: str, optimizer: str) -> float:
+    """The rate with the lowest test loss of seed 0."""
+    runs = [run for run in result["runs"] if (run["model"], run["optimizer"], run["seed"]) == (model, optimizer, 0)]
+    return min(runs, key=lambda run: run["test_loss"])["learning_rate"]
+
+
+def trained(corpus: Corpus, steps: int, key: dict[str, Any]) -> dict[str, Any]:
+    """Losses in nats per byte, at the end of the training and on held-out text; and how far the weights went."""
+    recipe = training.Recipe(
+        key["model"],
+        seed=key["seed"],
+        steps=steps,
+        batch=BATCH,
+        learning_rate=key["learning_rate"],
+        copies=0.0,
+        **RECIPES[key["optimizer"]],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        begin = time.process_time()
+        training.train(recipe, corpus, Path(folder), training.Team(torch.device("cpu")), save_every=steps, quiet=True)
+        seconds = time.process_time() - begin
+        losses = training.read_losses(Path(folder))
+        model, _, _ = training.load(checkpoint.stored(Path(folder))[-1])
+    windows, _ = evaluation.natural_windows(corpus, 512, WINDOWS)
+    hits, test = evaluation.score(model, recipe.row, evaluation.cut(windows, recipe.train_length))
+    fresh = sizes.build(recipe.config, recipe.seed)
+    return {
+        "train_loss": round(sum(losses[-LAST:]) / LAST, 4),
+        "test_loss": round(test.mean().item(), 4),
+        "test_accuracy": round(hits.mean().item(), 4),
+        "moved": round(moved(fresh, model), 4),
+        "rows": rows(fresh, model, corpus),
+        "seconds": round(seconds, 1),
+    }
+
+
+@torch.no_grad()
+def moved(before: nn.Module, after: nn.Module) -> float:
+    """Mean over the matrices: distance from start to end, by the size at the start."""
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    shares = [((b - a).norm() / a.norm()).item() for a, b in pairs if a.ndim == 2]
+    return sum(shares) / len(shares)
+
+
+@torch.no_grad()
+def rows(before: nn.Module, after: nn.Module, corpus: Corpus) -> dict[str, float]:
+    """How many times as large the rows of the embedding have become: of bytes that the text has, and of the others."""
+    there = torch.zeros(256, dtype=torch.bool)
+    there[torch.from_numpy(np.unique(corpus.train)).long()] = True
+    tables: list[Any] = [model.embedding for model in (before, after)]
+    sizes_of = [table.weight.square().mean(dim=1).sqrt() for table in tables]
+    growth = sizes_of[1] / sizes_of[0]
+    return {"seen": round(growth[there].mean().item(), 3), "unseen": round(growth[~there].mean().item(), 3)}
+
+
+def rare(optimizer: str, tied: bool, steps: int = 600, at: tuple[int, ...] = (1, 100, 300, 600)) -> dict[str, Any]:
+    """The largest entry of the embedding of a token that comes once, in a toy of 12 tokens and 16 channels: the next
+    token depends on the last one alone. With a weight decay of 0.1 the limit is 10."""
+    draw = torch.Generator().manual_seed(0)
+    last, channels = 11, 16
+    embedding = nn.Parameter(0.3 * torch.randn(last + 1, channels, generator=draw))
+    scores = embedding if tied else nn.Parameter(0.3 * torch.randn(last + 1, channels, generator=draw))
+    matrix = nn.Parameter(torch.randn(channels, channels, generator=draw) / channels**0.5)
+    follows = (2 * torch.randn(last, last, generator=draw)).softmax(dim=-1)
+    others = [matrix] if tied else [matrix, scores]
+    made: torch.optim.Optimizer
+    if optimizer == "tiger":
+        made = Tiger([{"params": [embedding], "kind": "rows"}, {"params": others}], lr=0.02, weight_decay=0.1)
+    else:
+        made = torch.optim.AdamW([embedding, *others], lr=3e-3, weight_decay=0.1)
+    found = []
+    for step in range(1, steps + 1):
+        tokens = torch.randint(last, (64,), generator=draw)
+        targets = torch.multinomial(follows[tokens], 1, generator=draw)[:, 0]
+        if step == 1:
+            tokens[0] = last
+        states = F.rms_norm(embedding[tokens] @ matrix, (channels,))
+        made.zero_grad()
+        F.cross_entropy(states @ scores.T, targets).backward()
+        made.step()
+        if step in at:
+            found.append(round(embedding[last].abs().max().item(), 3))
+    largest = round(embedding[:last].abs().max().item(), 3)
+    return {"optimizer": optimizer, "tied": tied, "steps": list(at), "rare": found, "others": largest}
+
+
+if __name__ == "__main__":
+    main()

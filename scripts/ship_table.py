@@ -1,0 +1,83 @@
+"""Ship what chapter 12 needs beside the results table: four models of it, a part of its test text, hits by document.
+
+    python scripts/ship_table.py          # after scripts/measure_table.py; half a minute on one CPU core
+
+Writes into rope_lessons/checkpoints/
+
+- table_TRAINING.safetensors, seed 0, weights in bfloat16, for each of the trainings below;
+- table_eval_text.json: the first windows of the test set, each of a document of its own, and the accuracies of seed 0
+  on them with the weights as they were trained;
+- table_documents.json, with a copy in results/: the hits of every row by seed and document at 8 times the training
+  length, so that two rows can be compared document by document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from common import MODELS, ROOT, provenance
+from measure_table import schemes, tests_of
+from train_radix_checkpoint import LICENCE
+
+from rope_lessons.lab import checkpoint, evaluation, shootout, text, training
+from rope_lessons.lab.__main__ import folder_of
+from rope_lessons.lab.byte_lm import CHECKPOINTS
+
+ROWS = {  # training: rows that the chapter tests again
+    "rope": ("rope", "ntk-mixed", "rerope-w32-logn-test", "window"),
+    "rope-logn": ("rerope-w32-logn",),
+    "invleaky-w16-logn": ("invleaky-w16-logn",),
+    "hwfa-w16": ("hwfa-w16",),
+}
+
+
+def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
+    """The four models, and the text that they are tested with again."""
+    longest = tests_of(options).factors[-1] * training.CONFIGS[options.config].train_length
+    windows, documents = text.natural_windows(corpus, longest, options.windows)
+    if len(documents.unique()) < len(windows):
+        raise SystemExit(f"there are only {len(documents.unique())} documents: give --windows a smaller number")
+    accuracies = {}
+    for scheme, names in ROWS.items():
+        recipe = replace(training.CONFIGS[options.config], scheme=scheme)
+        path = checkpoint.stored(folder_of(recipe, options.config, options.models))[-1]
+        print(shootout.export(path, CHECKPOINTS), flush=True)
+        model, own, _ = training.load(path)
+        for name in names:
+            found = shootout.retest(model, own, name, windows)
+            accuracies[name] = {kind: values.mean().item() for kind, values in found.items()}
+    shootout.export_text(shootout.SHIPPED_TEXT, corpus, windows, accuracies, LICENCE)
+
+
+def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:
+    """Every row of every seed, from what is counted."""
+    recipe = training.CONFIGS[options.config]
+    folders = [
+        folder_of(replace(recipe, scheme=scheme, seed=seed), options.config, options.models)
+        for seed in options.seeds
+        for scheme in schemes(recipe, None)
+    ]
+    found = shootout.document_hits(evaluation.find(folders), corpus, tests_of(options))
+    target = ROOT / "results" / shootout.DOCUMENTS.name
+    target.write_text(json.dumps({**provenance(__file__), "seeds": options.seeds, **found}) + "\n")
+    shutil.copy(target, shootout.DOCUMENTS)
+    print(f"{len(found['hits'])} rows in {target.name}", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", choices=tuple(training.CONFIGS), default="gau-0.3m")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="those of the table")
+    parser.add_argument("--models", type=Path, default=MODELS / "table", help="folder of the trainings")
+    parser.add_argument("--windows", type=int, default=8, help="those of the table")
+    parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    prepared = text.open_corpus("stdlib", chosen.cache)
+    ship_models(chosen, prepared)
+    ship_documents(chosen, prepared)

@@ -1,0 +1,320 @@
+"""The second half of chapter 12: its test sets, its stored table and what the text says about it, its explorable, the
+shipped models."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import rope_lessons as rl
+from rope_lessons.figures import shootout as figures
+from rope_lessons.lab import evaluation, shootout, training
+from rope_lessons.lab.evaluation import OWN, SETS
+from rope_lessons.lab.text import Piece as TextPiece
+from rope_lessons.lab.text import natural_windows, prepare, repeated_windows
+
+ROOT = Path(__file__).parents[2]
+CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
+N = 64
+LINES = shootout.read()
+ROWS = training.CONFIGS["gau-0.3m"].rows
+NATURAL, REPEATED = SETS
+
+
+def percent(row: str, kind: str = NATURAL, times: int = 8, metric: str = "accuracy") -> float:
+    return 100 * shootout.pick(LINES, row, kind, times, metric).value
+
+
+# --- the sets and the tax ------------------------------------------------------------------------------------------
+
+
+def test_def_shootout_natural(tmp_path):
+    """At every length the same bytes are predicted, each once; what comes before them changes."""
+    texts = [bytes((number * 7 + step) % 251 for step in range(900)) for number in range(3)]
+    pieces = [TextPiece(bytes(5000), False), *(TextPiece(content, True) for content in texts)]
+    corpus = prepare("tiny", "x", lambda: pieces, tmp_path)
+    windows, documents = natural_windows(corpus, 16 * 32, 3)
+    assert sorted(documents.tolist()) == [0, 1, 2]
+    for window, number in zip(windows.tolist(), documents.tolist(), strict=True):
+        assert bytes(window) == texts[number][: 16 * 32 + 1]
+    for times in (1, 2, 4, 8, 16):
+        length = 32 * times
+        cut = evaluation.cut(windows, length)
+        assert cut.shape == (3 * 16 // times, length + 1)
+        assert torch.equal(cut[:, 1:].reshape(3, -1), windows[:, 1:])  # the predicted ones
+        assert torch.equal(cut[1::1, 0][: 16 // times - 1], cut[:-1, -1][: 16 // times - 1])
+
+
+def test_def_shootout_repeated():
+    by_hand = torch.tensor([list(b"abcdefghi"), list(b"jklmnopqr")])
+    assert [bytes(row) for row in repeated_windows(by_hand, 4).tolist()] == [b"ababababa", b"jklmjklmj"]
+    pieces = torch.arange(8 * (8 * N + 1)).view(8, -1)
+    for number, (piece, made) in enumerate(zip(pieces, repeated_windows(pieces, N), strict=True)):
+        period = (N // 2, N, 2 * N, 4 * N)[number % 4]
+        assert torch.equal(made, piece[:period].repeat(17)[: len(piece)])
+
+
+@pytest.mark.parametrize("times", [1, 2, 4, 8, 16])
+def test_eq_shootout_copyable(times):
+    """Counted: tokens more than a period behind the first, in a set where the periods take equal turns."""
+    length, m = times * N, times.bit_length()
+    pieces = torch.arange(m * (length + 1)).view(m, -1)
+    made = repeated_windows(pieces, N)
+    later = 0
+    for row in made:
+        period = int((row[1:] == row[0]).nonzero()[0]) + 1
+        later += sum(index > period for index in range(1, length + 1))
+    assert later / (m * length) == pytest.approx(1 - (1 - N / (2 * length)) / m)
+
+
+def test_eq_shootout_tax():
+    """Of every row, from its own accuracies."""
+    own = {
+        line.training: line.value
+        for line in LINES
+        if line.row == OWN and (line.set, line.metric) == (NATURAL, "accuracy")
+    }
+    for name in shootout.row_names(LINES):
+        line = shootout.pick(LINES, name, NATURAL, 1)
+        tax = shootout.pick(LINES, name, NATURAL, 1, "tax").value
+        assert tax == pytest.approx(own[line.training] - line.value, abs=2e-6)
+
+
+# --- the stored table ----------------------------------------------------------------------------------------------
+
+
+def test_table_is_that_of_the_package():
+    """All rows of the package, of one recipe, and the copy in results/."""
+    assert set(shootout.row_names(LINES)) == set(ROWS)
+    name = shootout.PACKAGED.name
+    assert (ROOT / "results" / name).read_bytes() == shootout.PACKAGED.read_bytes()
+    recipe, config = shootout.recipe_of(), training.CONFIGS["gau-0.3m"]
+    for key in ("train_length", "factor", "batch", "steps", "optimizer", "learning_rate", "copies", "shift_keys"):
+        assert recipe[key] == str(getattr(config, key)), key
+    assert recipe["documents"] == "8"  # the text says eight
+    assert {line.times for line in LINES} == {1, 2, 4, 8, 16}
+
+
+# --- the shipped models --------------------------------------------------------------------------------------------
+
+
+def test_shipped_models_have_what_was_stored():
+    """One row, one window; the chapter's cell does all."""
+    before = shootout.stored_accuracies()
+    windows = shootout.shipped_windows()
+    assert windows.shape[1] == 16 * N + 1
+    model, recipe = shootout.load_shipped("rope")
+    assert recipe.seed == 0
+    found = shootout.retest(model, recipe, "rope", windows)
+    for kind, values in found.items():
+        assert values.mean().item() == pytest.approx(before["rope"][kind], abs=0.01)
+    served = {row for name in shootout.shipped() for row in before
+              if ROWS[row].training == ROWS[name].training}  # fmt: skip
+    assert served == set(before)
+
+
+# --- the figures ---------------------------------------------------------------------------------------------------
+
+
+def test_names_of_rows_in_pictures():
+    names = {name: figures.full_label(name) for name in ROWS}
+    assert len(set(names.values())) == len(ROWS)
+    assert names["dynamic-ntk-logn-test"] == "dynamic NTK, log n†"
+    assert names["kna-logn-ntk-fixed"] == "KNA + NTK-fixed, log n"
+    assert names["invleaky-w16-logn-b80000"] == "InvLeaky w16 base 80000, log n"
+    assert {figures.group_of(name) for name in ROWS} == set(figures.GROUPS)
+
+
+def test_rank_correlation():
+    assert figures.ranks([0.1, 0.5, 0.5, 0.2]) == [4, 1.5, 1.5, 3]
+    assert figures.rank_correlation([1, 2, 3], [4, 5, 9]) == pytest.approx(1)
+    assert figures.rank_correlation([1, 2, 3], [9, 5, 4]) == pytest.approx(-1)
+    assert figures.rank_correlation([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(0.8)
+
+
+def test_explorable_says_what_the_table_says():
+    shown = rl.figures.shootout_rows(LINES, ROWS)
+    data = figures._row_data(LINES, ROWS)
+    assert len(data["rows"]) == len(ROWS)
+    for (label, words, natural, repeated), name in zip(data["rows"], ROWS, strict=True):
+        assert label == figures.full_label(name)
+        assert [data["words"][word] for word in words] == list(shootout.knobs(ROWS[name]).values())
+        for curve, kind in ((natural, NATURAL), (repeated, REPEATED)):
+            assert curve == [round(10 * percent(name, kind, times)) for times in (1, 2, 4, 8, 16)]
+            assert all(10 * data["low"] <= share <= 10 * data["high"] for share in curve)
+    assert f"one of {len(ROWS)} methods" in shown.alt
+    for name in ("alibi", "hwfa2-w8-f2"):  # any first frame can be drawn
+        number = list(ROWS).index(name) + 1
+        assert figures.full_label(name) in rl.figures.shootout_rows(LINES, ROWS, number).svg
+
+
+def test_table_as_a_picture():
+    """Every row is named once, in one of the groups."""
+    alts = [rl.figures.shootout_table(LINES, [group]).alt for group in figures.GROUPS]
+    for name in ROWS:
+        said = f" {figures.full_label(name)} {percent(name):.1f} and {percent(name, REPEATED):.1f}"
+        assert sum(said in alt for alt in alts) == 1, name
+
+
+# --- what the text says about the table ----------------------------------------------------------------------------
+
+
+def gain(first: str, second: str, kind: str = NATURAL) -> tuple[float, float, float]:
+    """Difference in points, and its interval."""
+    value, low, high = (100 * share for share in shootout.difference(first, second, kind))
+    return value, low, high
+
+
+def surely(first: str, second: str, kind: str = NATURAL) -> bool:
+    return gain(first, second, kind)[1] > 0
+
+
+def of(group: str) -> list[str]:
+    return [name for name in ROWS if figures.group_of(name) == group]
+
+
+def test_differences_are_those_of_the_table():
+    """The two stored files are of the same models."""
+    for name in ROWS:
+        for kind in SETS:
+            assert gain(name, "window", kind)[0] == pytest.approx(
+                percent(name, kind) - percent("window", kind), abs=1e-3
+            )
+
+
+def test_who_uses_a_long_text():
+    """Above the window: bent distances and hybrids. No row that changes frequencies only. NoPE and ALiBi learn less."""
+    above = {name for name in ROWS if surely(name, "window")}
+    assert not above & set(of("frequencies"))
+    assert {name for name in ROWS if name.startswith(("hwfa", "rerope-w16", "rerope-w32", "rerope-w48"))} <= above
+    assert {"kna-rerope-w16", "cosa-rerope-w16"} <= above
+    assert {figures.group_of(name) for name in above} <= {"distance", "visibility and bias", "scale: key norm"}
+    assert all(percent(name, times=1) < percent("rope", times=1) - 5 for name in ("nope", "alibi"))
+
+
+def test_the_answer_to_the_prediction():
+    assert surely("rerope-w32", "window")
+    assert surely("window", "rope")
+    assert surely("window", "ntk-fixed")
+    assert abs(gain("ntk-fixed", "rope")[0]) < 2.5
+    assert all(surely(name, "pi") for name in ("rope", "ntk-fixed"))
+    assert percent("rope", times=1) - percent("rope") < 6  # a few points
+    assert gain("pi", "rope", REPEATED)[0] > 0
+
+
+def test_along_the_text():
+    def halves(row: str, kind: str) -> tuple[float, float]:
+        """The eighth after the training length, and the last quarter."""
+        along = shootout.pick(LINES, row, kind).along
+        return 50 * sum(along[2:4]), 25 * sum(along[12:])
+
+    begin, end = halves("rope", NATURAL)
+    assert end < begin
+    begin, end = halves("rerope-w32-logn-test", NATURAL)
+    assert end > begin + 3
+    assert halves("rerope-w32-logn-test", REPEATED)[1] > 75
+    assert halves("window", REPEATED)[1] < 75
+    begin, end = halves("pi", REPEATED)
+    assert begin < halves("rope", REPEATED)[0] - 5
+    assert end > halves("rope", REPEATED)[1] + 5
+
+
+def test_accuracies_are_less_certain_than_differences():
+    for name in ("rope", "ntk-mixed", "rerope-w32", "hwfa-w16"):
+        line = shootout.pick(LINES, name)
+        _, low, high = gain(name, "window")
+        assert high - low < 60 * (line.high - line.low)
+        assert 3 < 50 * (line.high - line.low) < 8
+
+
+def test_taxes():
+    taxes = {name: percent(name, times=1, metric="tax") for name in ROWS}
+    assert taxes.pop("random-positions") < -5
+    assert {name for name, tax in taxes.items() if tax > 6} == {"pi", "pi-logn", "pi-logn-test"}
+    assert all(0.5 < taxes[name] < 3 for name in ("ntk-mixed", "yarn"))
+    assert abs(taxes["ntk-fixed"]) < 1
+    free = ("rope-logn-test", "window", "lambda", "dynamic-ntk", "dynamic-ntk-logn", "hwfa-w16", "rerope-w64")
+    assert all(taxes[name] == 0 for name in free)
+    assert shootout.pick(LINES, "rerope-w16", times=1, metric="tax").high < 0
+
+
+def test_needles():
+    found = {name: percent(name, "passkey", metric="found") for name in ROWS}
+    assert found["rope"] < 5
+    assert found["rerope-w32"] < 10
+    assert found["rerope-w32-logn-test"] > found["rerope-w32"] + 5
+    assert found["rerope-w32-logn"] > found["rerope-w32"] + 5
+    at_begin, at_middle, at_end = shootout.pick(LINES, "window", "passkey", metric="found").along
+    assert max(at_begin, at_middle) < 0.05 < at_end
+    most = sorted(found, key=lambda name: found[name], reverse=True)[:3]
+    assert "hwfa-w16" in most
+    assert all(name == "hwfa-w16" or re.match(r"(kna|qna|cosa)-logn", name) for name in most)
+    assert all(found[name] < 15 for name in ROWS if name.startswith("hwfa2"))
+    assert surely("hwfa2-w8-f1", "window")
+
+
+def test_what_holds_in_both_tables():
+    """On natural text, by sign here and there."""
+    theirs = {row.ours(N, 8.0, 4): row.natural for row in shootout.published()}
+    for first, second in (
+        ("rope", "pi"),
+        ("ntk-mixed-logn", "ntk-mixed-logn-test"),
+        ("ntk-fixed-logn", "ntk-fixed-logn-test"),
+        ("rerope-w32", "yarn"),
+        ("rerope-w32-logn", "invleaky-w16-logn"),
+        ("kna", "rope"),
+    ):
+        assert theirs[first] > theirs[second]
+        assert gain(first, second)[0] > 0, (first, second)
+    assert 0 < theirs["ntk-mixed"] - theirs["ntk-fixed"] < 1
+    assert abs(gain("ntk-mixed", "ntk-fixed")[0]) < 2
+    for kind in SETS:
+        _, published, ours = zip(*figures.beside_published(LINES, kind), strict=True)
+        assert figures.rank_correlation(published, ours) > 0.5
+
+
+def test_what_does_not():
+    theirs = {row.ours(N, 8.0, 4): row for row in shootout.published()}
+    assert theirs["ntk-fixed"].natural - theirs["rope"].natural > 16
+    assert gain("ntk-fixed", "rope")[0] < 3
+    assert theirs["rerope-w64"].natural < 9
+    assert abs(gain("rerope-w64", "window")[0]) < 2
+    assert {row.name.split("-")[0] for row in sorted(theirs.values(), key=lambda row: row.repeated)[:5]} == {
+        "PI",
+        "ReRoPE",
+    }
+    assert gain("pi", "rope", REPEATED)[0] > 0
+    assert "hwfa-w16" in sorted(ROWS, key=percent, reverse=True)[:3]
+    assert max(theirs, key=lambda name: theirs[name].repeated) == "cosa-logn-rerope-w16"
+    assert all(gain("cosa-logn-rerope-w16", "hwfa-w16", kind)[0] > -3 for kind in SETS)
+    assert not any(surely(name, "hwfa-w16") for name in ROWS)
+    assert percent("hwfa-w16", times=1) > percent("rope", times=1) + 0.5
+    trained = {row.name: row.trained for row in theirs.values() if row.trained is not None}
+    assert min(trained, key=lambda name: trained[name]) == "HWFA"
+    for name in ROWS:
+        if name.startswith("hwfa2"):
+            assert gain("hwfa-w16", name)[0] > -0.5
+            assert theirs[name].natural > theirs["hwfa-w16"].natural or name.startswith("hwfa2-w32-f1")
+
+
+def test_guide():
+    """Log n in training costs nothing and helps every conversion; the best rows are those that the text names."""
+    assert percent("rope-logn", times=1) > percent("rope", times=1) - 0.5
+    for name in ("ntk-old", "ntk-fixed", "ntk-mixed", "ntk-aware", "dynamic-ntk"):
+        assert gain(f"{name}-logn", name)[0] > 0
+    for times in (1, 2, 4, 8, 16):
+        assert percent("hwfa-w16", times=times) > max(percent(name, times=times) for name in ROWS) - 1
+    own = ROWS["rope"].training
+    pretrained = sorted((name for name in ROWS if ROWS[name].training == own), key=percent, reverse=True)
+    assert all(name.startswith("rerope") for name in pretrained[:6])
+    frequencies = [name for name in pretrained if figures.group_of(name) == "frequencies"]
+    assert max(frequencies, key=lambda name: percent(name, REPEATED)).startswith("yarn")
+
+
+def test_sizes_in_the_text():
+    from rope_lessons.lab import sizes
+
+    assert 300 < sizes.parameters("gau-96m") / int(shootout.recipe_of()["parameters"]) < 400

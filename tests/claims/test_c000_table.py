@@ -1,0 +1,30 @@
+"""Document 000: what its tables say, on the small model of chapter 12 (64 bytes in training, 512 at test).
+
+Differences are in points of accuracy, with 95 % intervals over seeds and documents.
+"""
+
+from rope_lessons.lab import shootout
+
+NATURAL, REPEATED = "not repeated", "repeated"
+OTHERS = ("rope", "rope-logn", "pi", "pi-logn", "ntk-old", "ntk-fixed", "ntk-mixed")
+
+
+def test_three_with_log_n_are_ahead_of_the_other_seven():
+    """On natural text. Which of the three is first is not clear."""
+    three = ("ntk-old-logn", "ntk-fixed-logn", "ntk-mixed-logn")
+    for name in three:
+        assert all(shootout.difference(name, other, NATURAL)[0] > 0 for other in OTHERS)
+        assert all(abs(shootout.difference(name, other, NATURAL)[0]) < 0.03 for other in three)
+
+
+def test_trained_log_n_is_ahead_for_conversions_only():
+    for name in ("ntk-fixed", "ntk-mixed"):
+        assert shootout.difference(f"{name}-logn", f"{name}-logn-test", NATURAL)[0] > 0.005
+    for window in (16, 32):
+        name = f"rerope-w{window}"
+        assert abs(shootout.difference(f"{name}-logn", f"{name}-logn-test", NATURAL)[0]) < 0.02
+
+
+def test_interpolation_is_ahead_of_rope_on_copies():
+    assert shootout.difference("pi", "rope", NATURAL)[2] < 0
+    assert shootout.difference("pi", "rope", REPEATED)[0] > 0

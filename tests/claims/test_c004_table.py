@@ -1,0 +1,31 @@
+"""Document 004: what its table says, on the small model of chapter 12 (64 bytes in training, 512 at test).
+
+The table's own models and data were not published: what can be tried is whether the order holds for another model.
+"""
+
+from rope_lessons.lab import shootout
+
+NATURAL, REPEATED = "not repeated", "repeated"
+LINES = shootout.read()
+
+
+def at_home(row: str) -> shootout.Line:
+    """Accuracy at the training length."""
+    return shootout.pick(LINES, row, NATURAL, 1)
+
+
+def test_hwfa_is_ahead_of_rerope_with_log_n():
+    others = [row.ours(64, 8.0, 4) for row in shootout.published() if row.name.startswith("ReRoPE-w256")]
+    assert set(others) == {"rerope-w32", "rerope-w32-logn-test", "rerope-w32-logn"}
+    for name in (*others, "invleaky-w16-logn", "invleaky-w16-logn-b80000"):
+        assert shootout.difference("hwfa-w16", name, NATURAL)[1] > 0, name
+        assert shootout.difference("hwfa-w16", name, REPEATED)[0] > 0, name
+
+
+def test_hwfa_is_ahead_of_rope_at_home():
+    assert at_home("hwfa-w16").value > at_home("rope").value + 0.005
+
+
+def test_invleaky_is_near_rope_at_home():
+    for name in ("invleaky-w16-logn", "invleaky-w16-logn-b80000"):
+        assert abs(at_home(name).value - at_home("rope-logn").value) < 0.02

@@ -1,0 +1,217 @@
+"""The table as the chapter reads it: the CSV, the published rows, the knobs in words, and the shipped models."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rope_lessons.lab import checkpoint, evaluation, shootout, text, training
+from rope_lessons.lab.checkpoint import CheckpointError
+from rope_lessons.lab.evaluation import OWN, Evaluation
+from rope_lessons.lab.rows import rows
+from rope_lessons.lab.training import Team
+
+CPU = Team(torch.device("cpu"))
+TESTS = Evaluation(factors=(1, 2, 4), windows=3, depths=(0.0, 1.0))
+TABLE = rows(layers=4, dim=64, train_length=64)
+
+
+@pytest.fixture
+def trained(tiny, corpus, tmp_path) -> Path:
+    """The folder of a training of two steps."""
+    training.train(replace(tiny, steps=2, warmup=1), corpus, tmp_path / "run", CPU, quiet=True)
+    return tmp_path / "run"
+
+
+# --- the stored table ----------------------------------------------------------------------------------------------
+
+
+def test_read_gives_what_was_written(trained, corpus, tmp_path):
+    models = evaluation.find([trained])
+    names = ["rope", "rerope-w16"]
+    evaluation.count_all(models, corpus, TESTS, names)
+    written = list(evaluation.records(models, corpus, TESTS, names))
+    evaluation.write_csv(written, tmp_path / "table.csv")
+    lines = shootout.read(tmp_path / "table.csv")
+    assert len(lines) == len(written)
+    for line, record in zip(lines, written, strict=True):
+        assert line.along == tuple(float(part) for part in record["along"].split())
+        for name in set(shootout.Line._fields) - {"along"}:
+            value = getattr(line, name)
+            assert value == type(value)(record[name])
+    assert shootout.row_names(lines) == names
+    assert shootout.pick(lines, "rope", "repeated", 4, "loss").length == 128
+    assert shootout.pick(lines, OWN, times=1).value == shootout.pick(lines, "rope", times=1).value
+    about = shootout.recipe_of(tmp_path / "table.csv")
+    assert about["steps"] == "2"
+    assert "row" not in about
+
+
+def test_a_line_that_is_not_there():
+    with pytest.raises(ValueError, match="no line for row 'rope', repeated, 3 times the length, loss"):
+        shootout.pick([], "rope", "repeated", 3, "loss")
+
+
+def test_another_file_is_no_table(tmp_path):
+    (tmp_path / "x.csv").write_text("row,value\nrope,1\n")
+    with pytest.raises(ValueError, match="must be a table with the columns"):
+        shootout.read(tmp_path / "x.csv")
+
+
+# --- the published table -------------------------------------------------------------------------------------------
+
+
+def test_every_published_row_has_one_of_ours():
+    table = shootout.published()
+    ours = [row.ours(64, 8.0, 4) for row in table]
+    assert set(ours) <= set(TABLE)
+    assert len(set(ours)) == len(ours), "a row of ours stands for two"
+    assert len({row.name for row in table}) == len(table)
+    large = rows(layers=24, dim=128, train_length=512)
+    named = {row.name: row.ours(512, 8.0, 24) for row in table}
+    assert set(named.values()) <= set(large)
+    assert named["HWFA"] == "hwfa-w16"  # the source's own setting
+    assert named["ReRoPE-w384-logn†"] == "rerope-w384-logn-test"
+    assert named["Leaky-w256-k16-logn"] == "leaky-rerope-w256-k16-logn"
+    assert named["InvLeaky-w128-b8-logn"] == "invleaky-w128-logn-b80000"
+    assert named["HWFA2-w64-f2"] == "hwfa2-w64-f2"
+
+
+def test_our_row_does_what_the_published_name_says():
+    """The scale and the window of each."""
+    for row in shootout.published():
+        ours = rows(layers=24, dim=128, train_length=512)[row.ours(512, 8.0, 24)]
+        scale = ours.method.test[-1].scale
+        if row.article not in (9, 14):
+            assert (scale is not None) == ("logn" in row.name), row.name
+            assert (scale is not None and scale.clip) == ("†" in row.name), row.name
+        if row.name.startswith(("ReRoPE-w", "Leaky-w")):
+            assert f"-w{ours.method.test[0].window}" in row.name
+        if row.name.startswith("Leaky"):
+            assert f"-k{1 / ours.method.test[0].slope:g}-" in row.name
+
+
+def test_published_accuracies_are_percent():
+    for row in shootout.published():
+        assert 5 < row.natural < 50
+        assert 5 < row.repeated < 90
+        assert row.trained is None or 48 < row.trained < 50
+
+
+# --- knobs in words ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("rope", {"frequencies": "RoPE", "distance": "true", "scale": "1", "positions": "0, 1, 2, …"}),
+        ("ntk-mixed-logn-test", {"frequencies": "RoPE → NTK-mixed", "scale": "1 → log n†"}),
+        ("yarn-logn", {"frequencies": "RoPE → YaRN", "scale": "log n → 1.46 × log n"}),
+        ("leaky-rerope-w16-k8-logn", {"distance": "true → from 16 in steps of 1/8", "scale": "log n"}),
+        ("invleaky-w16-logn-b80000", {"frequencies": "RoPE, base 80000", "distance": "from 16 in steps of 16 → true"}),
+        ("hwfa-w16", {"visible": "3 × last 16; 1 × all before", "scale": "3 × 1; 1 × log n"}),
+        ("hwfa2-w8-f2", {"distance": "true → 2 × true; 2 × 32 at most", "visible": "2 × last 8; 2 × all before"}),
+        ("lambda", {"visible": "all before → last 60 and first 4"}),
+        ("alibi", {"frequencies": "none", "distance": "none", "visible": "all before, ALiBi"}),
+        ("kna-logn", {"scale": "unit k × log n"}),
+        ("cosa", {"scale": "13.9 cos"}),
+        ("random-positions", {"positions": "random below 1024 → even grid"}),
+        ("equal-mean", {"positions": "random step → 0, 1, 2, …"}),
+    ],
+)
+def test_knobs(row, words):
+    found = shootout.knobs(TABLE[row])
+    assert tuple(found) == shootout.KNOBS
+    assert {name: found[name] for name in words} == words
+
+
+def test_rows_differ_in_their_knobs():
+    """No two rows have the same words."""
+    said = [tuple(shootout.knobs(row).values()) for row in TABLE.values()]
+    assert len(set(said)) == len(said)
+
+
+# --- shipped models ------------------------------------------------------------------------------------------------
+
+
+def test_export_and_load(trained, tiny, tmp_path):
+    path = shootout.export(checkpoint.stored(trained)[-1], tmp_path)
+    assert path.name == "table_rope.safetensors"
+    assert {tensor.dtype for tensor in load_file(path).values()} == {torch.bfloat16}
+    model, recipe = shootout.load_shipped("rope", tmp_path)
+    assert recipe == replace(tiny, steps=2, warmup=1)
+    assert not model.training
+    original = dict(training.load(checkpoint.stored(trained)[-1])[0].named_parameters())
+    for name, weight in model.named_parameters():
+        assert weight.dtype == torch.float32
+        assert torch.equal(weight, original[name].to(torch.bfloat16).float())
+
+
+def test_files_that_are_no_shipped_model(trained, tmp_path):
+    with pytest.raises(CheckpointError, match="no model is shipped for 'alibi'; there are none"):
+        shootout.load_shipped("alibi", tmp_path)
+    save_file({"x": torch.zeros(1)}, tmp_path / "table_x.safetensors")
+    with pytest.raises(CheckpointError, match="foreign: its format is None"):
+        shootout.load_shipped("x", tmp_path)
+    path = shootout.export(checkpoint.stored(trained)[-1], tmp_path)
+    weights = load_file(path)
+    recipe = json.loads(json.dumps(checkpoint.load(checkpoint.stored(trained)[-1]).recipe))
+    for change in ({"plan": "(another,)"}, {"scheme": "gone"}):
+        about = {"format": shootout.FORMAT, "recipe": json.dumps({**recipe, **change})}
+        save_file(weights, path, metadata=about)
+        with pytest.raises(CheckpointError, match="another version of this package"):
+            shootout.load_shipped("rope", tmp_path)
+
+
+def test_retest_finds_what_the_table_counted(trained, corpus):
+    """By window, both sets, the same numbers as the table's own counts."""
+    model, recipe, _ = training.load(checkpoint.stored(trained)[-1])
+    windows, documents = text.natural_windows(corpus, 4 * 32, TESTS.windows)
+    assert len(documents.unique()) == len(windows)
+    counts = evaluation.count(model, recipe.rows["rerope-w16"], corpus, 32, TESTS)
+    found = shootout.retest(model, recipe, "rerope-w16", windows, times=4)
+    order = documents.argsort()
+    for kind, values in found.items():
+        shares = counts[f"4 {kind} hits"].sum(axis=1) / counts[f"4 {kind} tokens"].sum(axis=1)
+        torch.testing.assert_close(values[order], torch.from_numpy(shares))
+    with pytest.raises(ValueError, match="row"):
+        shootout.retest(model, recipe, "rope-logn", windows)
+
+
+def test_text_goes_out_and_back(corpus, tmp_path):
+    windows, _ = text.natural_windows(corpus, 128, 2)
+    windows[0, :3] = torch.tensor([0, 200, 255])  # any byte
+    accuracies = {"rope": {"not repeated": 0.5, "repeated": 0.25}}
+    shootout.export_text(tmp_path / "text.json", corpus, windows, accuracies, "PSF")
+    assert torch.equal(shootout.shipped_windows(tmp_path / "text.json"), windows)
+    assert shootout.stored_accuracies(tmp_path / "text.json") == accuracies
+
+
+# --- differences ---------------------------------------------------------------------------------------------------
+
+
+def test_difference_is_that_of_the_accuracies(trained, corpus, tmp_path):
+    models = evaluation.find([trained])
+    names = ["rope", "rerope-w16"]
+    evaluation.count_all(models, corpus, TESTS)
+    evaluation.write_csv(evaluation.records(models, corpus, TESTS, names), tmp_path / "table.csv")
+    lines = shootout.read(tmp_path / "table.csv")
+    stored = json.loads(json.dumps(shootout.document_hits(models, corpus, TESTS, times=4)))
+    for kind in ("not repeated", "repeated"):
+        first, second = (shootout.pick(lines, name, kind, 4).value for name in names)
+        value, low, high = shootout.difference(*names, kind, stored)
+        assert value == pytest.approx(first - second, abs=1e-6)
+        assert low <= value <= high
+    assert shootout.difference("rope", "rope", stored=stored) == (0, 0, 0)
+
+
+def test_what_all_documents_share_drops_out():
+    """Documents differ by 50 points, the rows by 10 in each: the interval of the difference has no width."""
+    hits = {"a": {"repeated": [[10, 60], [20, 70]]}, "b": {"repeated": [[0, 50], [10, 60]]}}
+    found = shootout.difference("a", "b", "repeated", {"tokens": [100, 100], "hits": hits})
+    assert found == pytest.approx((0.1, 0.1, 0.1))
