@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import math
@@ -402,6 +403,26 @@ def test_alt_texts_say_the_numbers():
 def test_labels_of_this_half_have_tests():
     labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", CHAPTER)
     assert len(labels) >= 9
+
+
+def test_library_tiger_has_no_relative_step():
+    from pytorch_optimizer import Tiger as Theirs
+
+    for size in (1.0, 100.0):
+        theta = torch.nn.Parameter(torch.full((4, 4), size))
+        theta.grad = torch.ones(4, 4)
+        Theirs([theta], lr=1e-3, weight_decay=0.0).step()
+        assert (size - theta).max().item() == pytest.approx(1e-3, rel=0.01)
+
+
+def test_library_gau_has_no_softmax():
+    from flash_pytorch import GAU
+
+    unit = GAU(dim=16, query_key_dim=8, causal=True, rel_pos_bias=False)
+    assert type(unit.attn_fn).__name__ == "ReLUSquared"
+    assert type(GAU(dim=16, laplace_attn_fn=True).attn_fn).__name__ == "LaplacianAttnFn"
+    assert "softmax" not in inspect.getsource(GAU)
+    assert type(unit.rel_pos_bias).__name__ == "T5RelativePositionBias"
 
 
 def test_library_torch_has_none_of_the_three():
