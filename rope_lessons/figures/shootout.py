@@ -203,19 +203,26 @@ def shootout_ranks(lines: Sequence[Line], named: Sequence[str] = ()) -> tuple[Ma
                 axis.plot([x[i] for i in chosen], [y[i] for i in chosen], MARKERS[number], color=COLOURS[number + 1],
                           markersize=6, label=group)  # fmt: skip
         axis.plot([1, len(rows)], [1, len(rows)], color="black", linewidth=1, linestyle=":")
-        for row in named:
-            place = rows.index(row)
-            right = x[place] < 0.5 * len(rows)  # the axis runs from right to left
-            axis.annotate(full_label(row), (x[place], y[place]), textcoords="offset points", fontsize=9,
-                          xytext=(-6 if right else 6, 3), ha="right" if right else "left")  # fmt: skip
+        places = sorted(map(rows.index, named), key=lambda place: x[place])
+        for turn, place in enumerate(places):  # from the best on, by turns below and above the point
+            right = x[place] > 0.5 * len(rows)  # the axis runs from right to left
+            axis.plot(x[place], y[place], "o", markersize=11, markerfacecolor="none", markeredgecolor="black")
+            offset = (24 if right else -24, (-20, 18)[turn % 2])
+            axis.annotate(full_label(rows[place]), (x[place], y[place]), textcoords="offset points", fontsize=10,
+                          xytext=offset, ha="left" if right else "right", va="center",
+                          bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
+                          arrowprops={"arrowstyle": "-", "linewidth": 0.8, "shrinkB": 5})  # fmt: skip
         correlation = rank_correlation(theirs, ours)
         axis.set_title(f"{kind}: rank correlation {correlation:.2f}", fontsize=12)
         axis.set_ylabel("our rank (1 is best)")
+        ticks = [1, *range(10, len(rows) + 1, 10)]
+        axis.set_xticks(ticks)
+        axis.set_yticks(ticks)
         axis.set_xlim(len(rows) + 2, -1)
-        axis.set_ylim(len(rows) + 2, -1)
+        axis.set_ylim(len(rows) + 7, -1)
         both = [f"{full_label(row)} {x[rows.index(row)]:.0f} there and {y[rows.index(row)]:.0f} here" for row in named]
         said.append(f"{kind}, {len(rows)} rows, rank correlation {correlation:.2f}: {', '.join(both)}")
-    axes[1].set_xlabel("published rank (1 is best)")
+        axis.set_xlabel("published rank (1 is best)")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     alt = f"""A point for every row that both tables have: its rank by accuracy at 8 times the training length in the
         published table and in ours. {". ".join(said)}."""
@@ -244,14 +251,15 @@ def shootout_passkey(lines: Sequence[Line], rows: Mapping[str, str], times: int 
     axes[0].minorticks_off()
     axes[0].set_xlabel("length of the text")
     depths = len(by_depth)
-    axes[1].set_xticks(range(depths), ["begin", *(f"{n / (depths - 1):g}" for n in range(1, depths - 1)), "end"])
+    between = ["middle"] if depths == 3 else [f"{n / (depths - 1):g}" for n in range(1, depths - 1)]
+    axes[1].set_xticks(range(depths), ["beginning", *between, "end"])
     axes[1].set_xlabel(f"depth of the needle in {times * lengths[0]} tokens")
     for axis in axes:
         axis.set_ylabel("keys found, %")
         axis.set_ylim(bottom=0)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     alt = f"""Share of passkeys with all digits right, in percent: against the lengths {", ".join(map(str, lengths))},
-        then against the depth of the needle, from the begin to the end. {"; ".join(said)}."""
+        then against the depth of the needle, from the beginning to the end. {"; ".join(said)}."""
     return figure, alt
 
 
