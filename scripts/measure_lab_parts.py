@@ -1,6 +1,6 @@
 """Measure the parts of chapter 12's model: gated attention units and the Transformer, with AdamW and with Tiger.
 
-    python scripts/measure_lab_parts.py           # about 8 minutes on one CPU core
+    python scripts/measure_lab_parts.py           # some minutes on one CPU core
     python scripts/measure_lab_parts.py --fresh   # not going on from what is stored
 
 Each pair of a model and an optimizer is trained with seed 0 at several learning rates, and once more with seed 1 at the

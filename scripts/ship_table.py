@@ -1,6 +1,6 @@
 """Ship what chapter 12 needs beside the results table: four models of it, a part of its test text, hits by document.
 
-    python scripts/ship_table.py          # after scripts/measure_table.py; half a minute on one CPU core
+    python scripts/ship_table.py          # after scripts/measure_table.py
 
 Writes into rope_lessons/checkpoints/
 

@@ -24,7 +24,7 @@ from rope_lessons.figures import (
 )
 from rope_lessons.lab.evaluation import OWN, SETS
 from rope_lessons.lab.rows import TableRow
-from rope_lessons.lab.shootout import KNOBS, Line, difference, knobs, pick, published, row_names
+from rope_lessons.lab.shootout import KNOBS, Line, beside_published, difference, knobs, pick, row_names
 
 __all__ = [
     "shootout_passkey",
@@ -176,17 +176,6 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
     x, y = ([rank - (len(a) + 1) / 2 for rank in ranks(values)] for values in (a, b))
     product = sum(i * j for i, j in zip(x, y, strict=True))
     return product / (sum(i * i for i in x) * sum(j * j for j in y)) ** 0.5
-
-
-def beside_published(lines: Sequence[Line], kind: str, times: int = 8) -> list[tuple[str, float, float]]:
-    """Our row, the published accuracy and ours, in percent, for every published row."""
-    length, layers, factor = pick(lines, OWN, NATURAL, 1).length, 4, 8.0
-    found = []
-    for row in published():
-        name = row.ours(length, factor, layers)
-        theirs = row.natural if kind == NATURAL else row.repeated
-        found.append((name, theirs, 100 * pick(lines, name, kind, times).value))
-    return found
 
 
 @styled

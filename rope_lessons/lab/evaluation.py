@@ -393,13 +393,18 @@ def records(
         about = _provenance(group, members, corpus, tests)
         own: list[Counts] = []
         for row in rows_of(group, wanted):
-            counts = [_read(model, row, corpus, tests) for model in members]
+            counts = [read_counts(model, row, corpus, tests) for model in members]
             own = counts if row.name == OWN else own
             for values in _values(row, counts, own, group.train_length, tests):
                 yield {"size": group.size, "row": row.name, "training": group.scheme, **values, **about}
 
 
-def _read(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> Counts:
+def read_counts(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> Counts:
+    """What :func:`count_all` has kept of a model and a row.
+
+    Raises:
+        TableError: it is not counted yet.
+    """
     if not _is_counted(model, row, corpus, tests):
         raise TableError(f"{model.folder} is not tested with {row.name!r} yet")
     with np.load(_path(model, row)) as stored:

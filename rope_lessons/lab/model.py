@@ -149,7 +149,7 @@ class KeyShift(nn.Module):
     """Keys mixed with the previous token's, channel by channel: a layer can then ask "what came after this?" at once.
 
     The first token has none before it and keeps its own. The shares start at one, so that asking this is what a layer
-    begins with: started at one half, the smallest model with plain RoPE had not found it after 800 steps.
+    begins with.
     """
 
     def __init__(self, channels: int):

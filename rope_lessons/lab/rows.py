@@ -100,6 +100,16 @@ def trainings(table: Iterable[TableRow]) -> dict[str, list[TableRow]]:
     return {members[0].name: members for members in found.values()}
 
 
+def hwfa_window(train_length: int, layers: int) -> int:
+    """The window of HWFA: the windows together see at most 3/4 of N; the largest power of two, as the 16 of the source.
+
+    >>> hwfa_window(512, layers=24), hwfa_window(64, layers=4)
+    (16, 16)
+    """
+    most = (3 * train_length // 4 - 1) // (layers - 1) + 1
+    return int(2 ** (most.bit_length() - 1))
+
+
 @dataclass(frozen=True)
 class _Maker:
     """The rows, a part of the table at a time."""
@@ -156,9 +166,7 @@ class _Maker:
         yield self.row(f"{name}-b{base:g}", "invleaky", window=window, slope=slope, scale=self.log_n, base=base)
 
     def hybrids(self) -> Iterator[TableRow]:
-        # HWFA: the windows together see at most 3/4 of N; the largest power of two, as the 16 of the source.
-        most = (3 * self.length // 4 - 1) // (self.layers - 1) + 1
-        window = 2 ** (most.bit_length() - 1)
+        window = hwfa_window(self.length, self.layers)
         yield self.row(f"hwfa-w{window}", "hwfa", visible_window=window, train_length=self.length)
         for full in (1, 2) if self.layers >= 4 else (1,):
             for window in (self.length // part for part in (16, 8, 4, 2)):

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_choice
-from rope_lessons.lab import checkpoint, evaluation, sizes, training
+from rope_lessons.lab import evaluation, sizes, training
 from rope_lessons.lab.byte_lm import CHECKPOINTS
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.evaluation import OWN, SETS, Evaluation, Trained, cut, score
-from rope_lessons.lab.rows import TableRow
+from rope_lessons.lab.rows import TableRow, hwfa_window
 from rope_lessons.lab.text import Corpus, repeated_windows
 from rope_lessons.lab.training import Recipe
 from rope_lessons.scheme import LogN, Method, Scheme
@@ -145,7 +145,7 @@ def document_hits(models: Sequence[Trained], corpus: Corpus, tests: Evaluation, 
         for row in evaluation.rows_of(model.recipe):
             if row.name == OWN:
                 continue
-            counts = evaluation._read(model, row, corpus, tests)
+            counts = evaluation.read_counts(model, row, corpus, tests)
             tokens = [int(value) for value in counts[f"{times} {SETS[0]} tokens"].sum(axis=1)]
             for kind in SETS:
                 of_document = [int(value) for value in counts[f"{times} {kind} hits"].sum(axis=1)]
@@ -213,6 +213,23 @@ def published() -> list[Published]:
     return [*_conversions(), *_rerope(), *_leaky(), *_others(), *_key_norms()]
 
 
+def beside_published(lines: Iterable[Line], kind: str, times: int = 8) -> list[tuple[str, float, float]]:
+    """Our row, the published accuracy and ours, in percent, for every published row.
+
+    Args:
+        lines: of a table of ``gau-0.3m``.
+        kind: ``"not repeated"`` or ``"repeated"``.
+        times: length as a multiple of the training length.
+    """
+    lines, recipe = list(lines), training.CONFIGS["gau-0.3m"]
+    found = []
+    for row in published():
+        name = row.ours(recipe.train_length, recipe.factor, recipe.config.layers)
+        theirs = row.natural if kind == SETS[0] else row.repeated
+        found.append((name, theirs, 100 * pick(lines, name, kind, times).value))
+    return found
+
+
 def _named(name: str) -> Callable[[int, float, int], str]:
     return lambda length, factor, layers: name
 
@@ -277,9 +294,7 @@ def _leaky() -> list[Published]:
 
 
 def _hwfa(length: int, factor: float, layers: int) -> str:
-    """The row that keeps the rule of the source: windows that see at most three quarters of N together."""
-    most = (3 * length // 4 - 1) // (layers - 1) + 1
-    return f"hwfa-w{2 ** (most.bit_length() - 1)}"
+    return f"hwfa-w{hwfa_window(length, layers)}"
 
 
 def _others() -> list[Published]:
@@ -484,14 +499,7 @@ def load_shipped(name: str, folder: Path = CHECKPOINTS) -> tuple[nn.Module, Reci
         weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
     if about.get("format") != FORMAT:
         raise CheckpointError(f"{path} is foreign: its format is {about.get('format')!r}, not {FORMAT!r}")
-    stored = json.loads(about["recipe"])
-    names = Recipe.__dataclass_fields__.keys()
-    try:
-        recipe = Recipe(**{key: value for key, value in stored.items() if key in names})
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is of another version of this package: {error}") from error
-    if checkpoint.differences({"plan": stored["plan"]}, {"plan": repr(recipe.row.method.train)}):
-        raise CheckpointError(f"{path} is of another version of this package: its plan was {stored['plan']}")
+    recipe = training.recipe_from(json.loads(about["recipe"]), path)
     model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train)
     model.load_state_dict({key: value.float() for key, value in weights.items()})
     return model.eval(), recipe

@@ -500,8 +500,7 @@ def _say_nothing(message: str) -> None:
 # --- recipes by name -----------------------------------------------------------------------------------------------
 
 # The small ones take AdamW: in a thousand steps Tiger, whose steps are a thousandth of a weight, does not get far. A
-# copy in every window: with one in every second they had not learned to copy when they were done. The rate was chosen
-# on seed 0.
+# copy in every window, for they are to learn to copy in 500 steps. Steps, rate and copies were chosen on seed 0.
 _TIGER: dict[str, Any] = {"optimizer": "tiger", "learning_rate": 1.5e-3, "weight_decay": 0.01}
 _SMALL: dict[str, Any] = {"batch": 16, "steps": 500, "copies": 1.0, "shift_keys": True}
 _LARGE = Recipe("gau-25m", train_length=512, batch=128, steps=4000, warmup=100, dtype="bfloat16", **_TIGER)
@@ -515,6 +514,23 @@ CONFIGS: dict[str, Recipe] = {
     "gau-350m": replace(_LARGE, size="gau-350m", steps=2000),
     "transformer-350m": replace(_LARGE, size="transformer-350m", steps=2000),
 }
+
+
+def recipe_from(stored: dict[str, Any], path: Path) -> Recipe:
+    """The recipe of what :func:`identity` gave, as it was stored in a file.
+
+    Raises:
+        CheckpointError: this version of the package has another recipe, or another plan for its row.
+    """
+    names = Recipe.__dataclass_fields__.keys()
+    try:
+        recipe = Recipe(**{name: value for name, value in stored.items() if name in names})
+    except (TypeError, ValueError) as error:
+        raise checkpoint.CheckpointError(f"{path} is of another version of this package: {error}") from error
+    if stored["plan"] != repr(recipe.row.method.train):
+        raise checkpoint.CheckpointError(f"{path} is of another version of this package: its row {recipe.scheme!r} "
+                                         f"had the plan {stored['plan']}")  # fmt: skip
+    return recipe
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Recipe, checkpoint.Checkpoint]:
@@ -533,14 +549,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Rec
     Chapter 12.
     """
     found = checkpoint.load(path)
-    names = Recipe.__dataclass_fields__.keys()
-    try:
-        recipe = Recipe(**{name: value for name, value in found.recipe.items() if name in names})
-    except (TypeError, ValueError) as error:
-        raise checkpoint.CheckpointError(f"{path} is of another version of this package: {error}") from error
-    if found.recipe["plan"] != repr(recipe.row.method.train):
-        raise checkpoint.CheckpointError(f"{path} is of another version of this package: its row {recipe.scheme!r} "
-                                         f"had the plan {found.recipe['plan']}")  # fmt: skip
+    recipe = recipe_from(found.recipe, path)
     model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, device)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

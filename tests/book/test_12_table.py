@@ -272,7 +272,7 @@ def test_what_holds_in_both_tables():
     assert 0 < theirs["ntk-mixed"] - theirs["ntk-fixed"] < 1
     assert abs(gain("ntk-mixed", "ntk-fixed")[0]) < 2
     for kind in SETS:
-        _, published, ours = zip(*figures.beside_published(LINES, kind), strict=True)
+        _, published, ours = zip(*shootout.beside_published(LINES, kind), strict=True)
         assert figures.rank_correlation(published, ours) > 0.5
 
 
