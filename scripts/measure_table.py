@@ -2,10 +2,13 @@
 
     python scripts/measure_table.py --processes 2         # on a CPU: gau-0.3m, seeds 0 to 2
     python scripts/measure_table.py --seeds 0 --minutes 60        # a piece of it; the same line goes on from there
+    python scripts/measure_table.py --seeds 0 1 2 3 4 --join      # seeds measured before are not measured again
 
 Every training and every tested row is kept in .models/table/ as soon as it is done, and an interrupted training goes on
 from its last checkpoint, so the run may be cut into any pieces. A seed at a time: after each, the table of all seeds so
-far is written to results/table_CONFIG.csv, with a copy in rope_lessons/checkpoints/.
+far is written to results/table_CONFIG.csv, with a copy in rope_lessons/checkpoints/, and what was counted for this seed
+to results/table_CONFIG/seed-K.zip. With --join seeds that have such a file are taken from it: so seeds of several
+machines and days come into one table. Counts of another text, recipe or row are refused.
 
 On a GPU, 512 tokens in training and 8192 at test. These lines have not been run yet: their times are estimates, made so
 that a training fits into ten minutes of one H200.
@@ -53,6 +56,8 @@ def schemes(recipe: Recipe, rows: list[str] | None) -> list[str]:
 
 def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | None, end: float) -> bool:
     """Whether the training is done. Then only its last checkpoint is kept."""
+    if not checkpoint.stored(folder) and (folder / evaluation.ABOUT).exists():
+        return True  # its counts are joined, without weights
     begin, left = time.perf_counter(), (end - time.time()) / 60
     newest = checkpoint.stored(folder)[-1:]
     if newest != [checkpoint.path_of(folder, recipe.steps)]:
@@ -88,19 +93,29 @@ def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> b
     return done
 
 
+def packed(options: argparse.Namespace, seed: int) -> Path:
+    """Where the counts of a seed are kept."""
+    return ROOT / "results" / f"table_{options.config}" / f"seed-{seed}.zip"
+
+
 def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.Corpus) -> None:
-    """The table of all models so far."""
+    """The table of all models so far, and the counts of the last seed."""
     result = ROOT / "results" / f"table_{options.config}.csv"
     models = evaluation.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
     lines = evaluation.write_csv(evaluation.records(models, corpus, tests_of(options), options.rows), result)
     shutil.copy(result, byte_lm.CHECKPOINTS / result.name)
     print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
+    seed = recipes[-1].seed
+    evaluation.pack(OUT, [model for model in models if model.recipe.seed == seed], packed(options, seed))
 
 
 def main(options: argparse.Namespace) -> None:
     end = time.time() + 60 * options.minutes
     corpus = text.open_corpus("stdlib", options.cache)  # prepared once, before the processes need it
     done: list[Recipe] = []
+    for path in [packed(options, seed) for seed in options.seeds if options.join]:
+        if path.exists():
+            evaluation.unpack(path, OUT)
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
         for seed in options.seeds:
             recipe = replace(training.CONFIGS[options.config], seed=seed)
@@ -119,6 +134,7 @@ if __name__ == "__main__":
     parser.add_argument("--rows", nargs="+", help="only these rows, and the trainings that they need")
     parser.add_argument("--windows", type=int, default=8, help="pieces of test text, of the longest length each")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them")
+    parser.add_argument("--join", action="store_true", help="take the seeds of results/table_CONFIG/ from there")
     parser.add_argument("--processes", type=int, default=1, help="models at a time; on a CPU one thread each")
     parser.add_argument("--compile", action="store_true", help="torch.compile, for a GPU")
     parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")

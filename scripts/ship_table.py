@@ -4,7 +4,8 @@
 
 Writes into rope_lessons/checkpoints/
 
-- table_TRAINING.safetensors, seed 0, weights in bfloat16, for each of the trainings below;
+- table_TRAINING.safetensors, seed 0, weights in bfloat16, for each of the trainings below, if they were trained here
+  (where the table was joined from packed counts there are no weights, and the shipped models stay as they are);
 - table_eval_text.json: the first windows of the test set, each of a document of its own, and the accuracies of seed 0
   on them with the weights as they were trained;
 - table_documents.json, with a copy in results/: the hits of every row by seed and document at 8 times the training
@@ -38,20 +39,23 @@ ROWS = {  # training: rows that the chapter tests again
 
 def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
     """The four models, and the text that they are tested with again."""
+    recipes = [replace(training.CONFIGS[options.config], scheme=scheme) for scheme in ROWS]
+    stored = [checkpoint.stored(folder_of(recipe, options.config, options.models)) for recipe in recipes]
+    if not all(stored):
+        return print("the weights of seed 0 are not here: the shipped models stay as they are", flush=True)
     longest = tests_of(options).factors[-1] * training.CONFIGS[options.config].train_length
     windows, documents = text.natural_windows(corpus, longest, options.windows)
     if len(documents.unique()) < len(windows):
         raise SystemExit(f"there are only {len(documents.unique())} documents: give --windows a smaller number")
     accuracies = {}
-    for scheme, names in ROWS.items():
-        recipe = replace(training.CONFIGS[options.config], scheme=scheme)
-        path = checkpoint.stored(folder_of(recipe, options.config, options.models))[-1]
+    for names, (*_, path) in zip(ROWS.values(), stored, strict=True):
         print(shootout.export(path, CHECKPOINTS), flush=True)
         model, own, _ = training.load(path)
         for name in names:
             found = shootout.retest(model, own, name, windows)
             accuracies[name] = {kind: values.mean().item() for kind, values in found.items()}
     shootout.export_text(shootout.SHIPPED_TEXT, corpus, windows, accuracies, LICENCE)
+    return None
 
 
 def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:

@@ -1,7 +1,8 @@
 """Testing trained models: every row of the table, at the training length and beyond, with confidence intervals.
 
 What is counted for one model and one row is kept beside its checkpoint, so that an interrupted table goes on where it
-stopped. The CSV is made from these counts. Chapter 12.
+stopped. The CSV is made from these counts. They can be packed into a small file without the weights, so that seeds of
+several machines come into one table. Chapter 12.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import os
 import platform
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -32,6 +34,7 @@ from rope_lessons.lab.training import DTYPES, Recipe
 
 SETS = ("not repeated", "repeated")
 BINS = 16  # of positions: the accuracy against position has this many points at every length
+ABOUT = "trained.json"  # in the folder of a training: what the table says of it, once its weights are gone too
 OWN = "as trained"  # the plan of training itself, at the training length: what the tax is counted from
 NEEDLE, QUESTION, DIGITS = '\nkey = "{}"\n', '\nkey = "{}', 5
 
@@ -241,7 +244,7 @@ class Trained:
 
 
 def find(places: Iterable[Path]) -> list[Trained]:
-    """The finished trainings in some folders and the folders in them.
+    """The finished trainings in some folders and the folders in them, also those that :func:`unpack` put there.
 
     Raises:
         TableError: a place without one; a training that is not finished.
@@ -249,16 +252,23 @@ def find(places: Iterable[Path]) -> list[Trained]:
     """
     found = []
     for place in places:
-        parents = {path.parent for path in place.rglob("step-*.safetensors")}
-        folders = sorted(folder for folder in parents if checkpoint.stored(folder))
+        with_weights = {path.parent for path in place.rglob("step-*.safetensors") if checkpoint.stored(path.parent)}
+        folders = sorted(with_weights | {path.parent for path in place.rglob(ABOUT)})
         if not folders:
             raise TableError(f"{place} must hold a training, but there is no checkpoint in it")
-        for folder in folders:
-            _, recipe, stored = training.load(checkpoint.stored(folder)[-1])
-            if stored.step < recipe.steps:
-                raise TableError(f"{folder} is not finished: step {stored.step} of {recipe.steps}. Train on first")
-            found.append(Trained(folder, recipe, stored.sha256, stored.recipe["corpus"]))
+        found += [_trained(folder) for folder in folders]
     return found
+
+
+def _trained(folder: Path) -> Trained:
+    if checkpoint.stored(folder):
+        _, recipe, stored = training.load(checkpoint.stored(folder)[-1])
+        if stored.step < recipe.steps:
+            raise TableError(f"{folder} is not finished: step {stored.step} of {recipe.steps}. Train on first")
+        return Trained(folder, recipe, stored.sha256, stored.recipe["corpus"])
+    about = json.loads((folder / ABOUT).read_text())
+    recipe = training.recipe_from(about["recipe"], folder / ABOUT)
+    return Trained(folder, recipe, about["sha256"], about["recipe"]["corpus"])
 
 
 def own_row(row: TableRow) -> TableRow:
@@ -322,6 +332,8 @@ def count_all(
         if time.monotonic() > end:
             return False
         if loaded is None or loaded[0] != model:
+            if not checkpoint.stored(model.folder):
+                raise TableError(f"{model.folder} is not tested with {row.name!r} yet, and its weights are not here")
             loaded = model, training.load(checkpoint.stored(model.folder)[-1], device)[0]
         recipe = model.recipe
         counts = count(loaded[1], row, corpus, recipe.train_length, tests, DTYPES[recipe.dtype])
@@ -364,6 +376,63 @@ def _keep(path: Path, counts: Counts, key: str) -> None:
         contents: dict[str, Any] = {"key": np.array(key), **counts}
         np.savez_compressed(file, **contents)
     unfinished.replace(path)
+
+
+# --- counts without weights ----------------------------------------------------------------------------------------
+
+
+def pack(root: Path, models: Iterable[Trained], path: Path) -> None:
+    """Put what is counted of some models into one zip file, without their weights.
+
+    Args:
+        root: a folder that holds the folders of all of them; the names in the file begin there.
+        models: trainings.
+        path: of the file.
+
+    Chapter 12.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
+    with zipfile.ZipFile(unfinished, "w") as file:
+        for model in models:
+            inside = model.folder.relative_to(root)
+            for counts in sorted(model.folder.glob("tests/*.npz")):
+                file.writestr(_entry(inside / "tests" / counts.name), counts.read_bytes())
+            about = {"recipe": training.identity(model.recipe, model.corpus), "sha256": model.sha256}
+            file.writestr(_entry(inside / ABOUT), json.dumps(about, sort_keys=True))
+    unfinished.replace(path)
+
+
+def _entry(inside: Path) -> zipfile.ZipInfo:
+    """Always with the same date: the same counts give the same file."""
+    return zipfile.ZipInfo(inside.as_posix())
+
+
+def unpack(path: Path, root: Path) -> None:
+    """Put what :func:`pack` packed into folders again. A training that is there already is left as it is.
+
+    Args:
+        path: of the file.
+        root: the folder where the names in the file begin.
+
+    Raises:
+        TableError: no such file, or one of another kind.
+
+    Chapter 12.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = file.namelist()
+            there = {name for name in names if name.endswith(ABOUT) and _is_there((root / name).parent)}
+            for name in names:  # ABOUT comes after the counts: an interrupted call is made good by the next
+                if not any(name.startswith(other.removesuffix(ABOUT)) for other in there):
+                    file.extract(name, root)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise TableError(f"{path} must be a file of packed counts: {error}") from error
+
+
+def _is_there(folder: Path) -> bool:
+    return bool(checkpoint.stored(folder)) or (folder / ABOUT).exists()
 
 
 # --- the CSV -------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class Recipe:
         return self.rows[self.scheme]
 
 
-def identity(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+def identity(recipe: Recipe, corpus_sha256: str) -> dict[str, Any]:
     """What a checkpoint is compared by: the recipe, the plan that its row stands for, and the text."""
     row = recipe.row
     drawn = row.method.train_positions
@@ -115,7 +115,7 @@ def identity(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
         **asdict(recipe),
         "plan": repr(row.method.train),
         "positions": None if drawn is None else f"{drawn.func.__name__} {drawn.keywords}",  # type: ignore[attr-defined]
-        "corpus": corpus.about["sha256"],
+        "corpus": corpus_sha256,
     }
 
 
@@ -383,7 +383,7 @@ def train(
     objective = Objective(model, recipe.row)
     spread = _spread(objective, own, parallel)
     optimizer = OPTIMIZERS[recipe.optimizer](model, recipe)
-    made_for = identity(recipe, corpus)
+    made_for = identity(recipe, corpus.about["sha256"])
     found = _first_has(lambda: checkpoint.newest(folder, made_for, say), own)
     start = 0
     if found is not None:

@@ -213,6 +213,46 @@ def test_the_table(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
         list(evaluation.records(models, corpus, Evaluation(factors=(1, 2, 4), windows=6), ["rope"]))
 
 
+def test_packed_counts_come_into_one_table_without_weights(runs, tiny, corpus, tmp_path):
+    """Seed 0 is here, seed 1 comes from a packed file: the table is the one of both."""
+    assert command.main(runs) == 0
+    tests, rows = Evaluation(factors=(1, 2, 4), windows=6), ["rope", "pi"]
+    here, there = tmp_path / "runs", tmp_path / "there"
+    models = evaluation.find([here / "tiny" / "rope"])
+    whole = list(evaluation.records(models, corpus, tests, rows))
+    packed = [tmp_path / "packed" / f"seed-{model.recipe.seed}.zip" for model in models]
+    for model, path in zip(models, packed, strict=True):
+        evaluation.pack(here, [model], path)
+    again = tmp_path / "again.zip"
+    evaluation.pack(here, models[:1], again)
+    assert again.read_bytes() == packed[0].read_bytes()
+
+    for path in packed:
+        evaluation.unpack(path, there)
+    joined = evaluation.find([there])
+    assert [model.recipe.seed for model in joined] == [0, 1]
+    assert not list(there.rglob("*.safetensors"))
+    assert list(evaluation.records(joined, corpus, tests, rows)) == whole
+    assert evaluation.count_all(joined, corpus, tests, rows)
+    with pytest.raises(TableError, match="seed-0 is not tested with 'yarn' yet, and its weights are not here"):
+        evaluation.count_all(joined, corpus, tests, ["yarn"])
+
+    counts = there / "tiny" / "rope" / "seed-1" / "tests" / "pi.npz"
+    counts.write_bytes(b"of a newer test")
+    evaluation.unpack(packed[1], there)
+    assert counts.read_bytes() == b"of a newer test"  # what is there stays
+    (counts.parents[1] / evaluation.ABOUT).unlink()
+    evaluation.unpack(packed[1], there)  # ... but not what an interrupted call left
+    assert list(evaluation.records(evaluation.find([there]), corpus, tests, rows)) == whole
+
+
+def test_what_is_no_packed_file_is_refused(tmp_path):
+    (tmp_path / "seed-0.zip").write_bytes(b"no zip")
+    for name in ("seed-0.zip", "seed-1.zip"):
+        with pytest.raises(TableError, match=f"{name} must be a file of packed counts: "):
+            evaluation.unpack(tmp_path / name, tmp_path / "there")
+
+
 def test_what_cannot_stand_in_a_table_is_refused(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
     def told(arguments: list[str]) -> str:
         assert command.main(arguments) == 1
