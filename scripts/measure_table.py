@@ -102,7 +102,8 @@ def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.C
     """The table of all models so far, and the counts of the last seed."""
     result = ROOT / "results" / f"table_{options.config}.csv"
     models = evaluation.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
-    lines = evaluation.write_csv(evaluation.records(models, corpus, tests_of(options), options.rows), result)
+    found = evaluation.records(models, corpus, tests_of(options), options.rows, script="scripts/measure_table.py")
+    lines = evaluation.write_csv(found, result)
     shutil.copy(result, byte_lm.CHECKPOINTS / result.name)
     print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
     seed = recipes[-1].seed

@@ -62,6 +62,8 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         check_count("windows", self.windows, least=1)
+        for factor in self.factors:
+            check_count("factors", factor, least=1)
         if not self.factors or self.factors[0] != 1 or any(self.factors[-1] % factor for factor in self.factors):
             raise ValueError(f"factors must begin with 1 and divide the last one, got {self.factors}")
         if not all(0 <= depth <= 1 for depth in self.depths):
@@ -338,7 +340,24 @@ def count_all(
         recipe = model.recipe
         counts = count(loaded[1], row, corpus, recipe.train_length, tests, DTYPES[recipe.dtype])
         _keep(_path(model, row), counts, _key(model, row, corpus, tests))
+        about = {"recipe": training.identity(model.recipe, model.corpus), "sha256": model.sha256, "tested": _where()}
+        (model.folder / ABOUT).write_text(json.dumps(about, sort_keys=True))
     return True
+
+
+def _where() -> dict[str, str]:
+    """Where and when something is tested."""
+    import rope_lessons
+
+    threads = torch.get_num_threads()
+    cpu = f"{platform.machine()}, {threads} CPU thread{'s' if threads > 1 else ''}"
+    return {
+        "rope_lessons": rope_lessons.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu,
+        "date": date.today().isoformat(),
+    }
 
 
 def _path(model: Trained, row: TableRow) -> Path:
@@ -386,7 +405,7 @@ def pack(root: Path, models: Iterable[Trained], path: Path) -> None:
 
     Args:
         root: a folder that holds the folders of all of them; the names in the file begin there.
-        models: trainings.
+        models: trainings that :func:`count_all` has tested.
         path: of the file.
 
     Chapter 12.
@@ -398,8 +417,7 @@ def pack(root: Path, models: Iterable[Trained], path: Path) -> None:
             inside = model.folder.relative_to(root)
             for counts in sorted(model.folder.glob("tests/*.npz")):
                 file.writestr(_entry(inside / "tests" / counts.name), counts.read_bytes())
-            about = {"recipe": training.identity(model.recipe, model.corpus), "sha256": model.sha256}
-            file.writestr(_entry(inside / ABOUT), json.dumps(about, sort_keys=True))
+            file.writestr(_entry(inside / ABOUT), (model.folder / ABOUT).read_bytes())
     unfinished.replace(path)
 
 
@@ -439,7 +457,11 @@ def _is_there(folder: Path) -> bool:
 
 
 def records(
-    models: Sequence[Trained], corpus: Corpus, tests: Evaluation, wanted: Sequence[str] | None = None
+    models: Sequence[Trained],
+    corpus: Corpus,
+    tests: Evaluation,
+    wanted: Sequence[str] | None = None,
+    script: str = "python -m rope_lessons.lab table",
 ) -> Iterator[dict[str, Any]]:
     """The lines of the CSV, from what :func:`count_all` has counted.
 
@@ -450,16 +472,20 @@ def records(
 
     Args:
         models, corpus, tests, wanted: as for :func:`count_all`.
+        script: what made the table, for its provenance.
 
     Raises:
-        TableError: something is not counted yet.
+        TableError: something is not counted yet; a row that none of the models serves.
     """
+    served = {row.name for model in models for row in rows_of(model.recipe, wanted)}
+    if missing := sorted(set(wanted or ()) - served):
+        raise TableError(f"rows must be ones that the given trainings serve; none serves {', '.join(missing)}")
     groups: dict[Recipe, list[Trained]] = {}
     for model in models:
         groups.setdefault(model.group, []).append(model)
     for group, unsorted in groups.items():
         members = sorted(unsorted, key=lambda model: model.recipe.seed)
-        about = _provenance(group, members, corpus, tests)
+        about = {"script": script, **_provenance(group, members, corpus, tests)}
         own: list[Counts] = []
         for row in rows_of(group, wanted):
             counts = [read_counts(model, row, corpus, tests) for model in members]
@@ -517,28 +543,34 @@ def _values(
 
 
 def _provenance(group: Recipe, members: Sequence[Trained], corpus: Corpus, tests: Evaluation) -> dict[str, Any]:
-    import rope_lessons
-
     recipe = {name: value for name, value in asdict(group).items() if name not in ("size", "scheme", "seed")}
+    tested = [_tested(model) for model in members]
     return {
         "parameters": sizes.parameters(group.config),
         **recipe,
+        "windows": tests.windows,
         "depths": " ".join(f"{depth:g}" for depth in tests.depths),
         "seed_list": " ".join(str(model.recipe.seed) for model in members),
         "checkpoints": " ".join(model.sha256[:12] for model in members),
         "corpus": corpus.about["name"],
         "corpus_sha256": corpus.about["sha256"],
-        "rope_lessons": rope_lessons.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()}, CPU",
-        "date": date.today().isoformat(),
+        **{name: " / ".join(sorted({where[name] for where in tested})) for name in tested[0]},  # of several machines
     }
+
+
+def _tested(model: Trained) -> dict[str, str]:
+    path = model.folder / ABOUT
+    if not path.exists():
+        raise TableError(f"{model.folder} is not tested yet")
+    where: dict[str, str] = json.loads(path.read_text())["tested"]
+    return where
 
 
 def write_csv(lines: Iterable[Mapping[str, Any]], path: Path) -> int:
     """Write the table; the number of its lines."""
     found = list(lines)
+    if not found:
+        raise TableError("there is no line to write: no row of the table is among those that were tested")
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
     with unfinished.open("w", newline="", encoding="utf8") as file:

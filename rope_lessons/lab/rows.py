@@ -172,6 +172,9 @@ class _Maker:
             for window in (self.length // part for part in (16, 8, 4, 2)):
                 options: dict[str, Any] = {"visible_window": window, "window": self.length // 2, "full_layers": full}
                 yield self.row(f"hwfa2-w{window}-f{full}", "hwfa2", **options)
+            # Article 14 does not say whether the full layers keep the log n of HWFA. Its own choice of window with it:
+            options["visible_window"] = self.length // 8
+            yield self.row(f"hwfa2-w{self.length // 8}-f{full}-logn", "hwfa2", **options, train_length=self.length)
 
     def key_norms(self) -> Iterator[TableRow]:
         """Key norm, query norm and both (cosine), each also with what is done at test only."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -204,12 +205,14 @@ def test_the_table(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
         patch.setattr(evaluation, "count", lambda *_: pytest.fail("counted again"))
         assert command.main(runs) == 0
     assert read(tmp_path / "table.csv") == lines
+    assert {line["script"] for line in lines} == {"python -m rope_lessons.lab table"}
+    assert {line["windows"] for line in lines} == {"6"}
     folder = tmp_path / "runs" / "tiny" / "rope" / "seed-1"
     for path in folder.glob("*.*"):
         path.unlink()
     training.train(replace(tiny, seed=1, learning_rate=1e-2), corpus, folder, CPU, quiet=True)
     models = evaluation.find([tmp_path / "runs"])
-    with pytest.raises(TableError, match="seed-1 is not tested with 'as trained' yet"):
+    with pytest.raises(TableError, match="seed-1 is not tested yet"):
         list(evaluation.records(models, corpus, Evaluation(factors=(1, 2, 4), windows=6), ["rope"]))
 
 
@@ -223,12 +226,17 @@ def test_packed_counts_come_into_one_table_without_weights(runs, tiny, corpus, t
     packed = [tmp_path / "packed" / f"seed-{model.recipe.seed}.zip" for model in models]
     for model, path in zip(models, packed, strict=True):
         evaluation.pack(here, [model], path)
-    again = tmp_path / "again.zip"
-    evaluation.pack(here, models[:1], again)
-    assert again.read_bytes() == packed[0].read_bytes()
+    twice = tmp_path / "twice.zip"
+    evaluation.pack(here, models[:1], twice)
+    assert twice.read_bytes() == packed[0].read_bytes()
 
     for path in packed:
         evaluation.unpack(path, there)
+    about = there / "tiny" / "rope" / "seed-1" / evaluation.ABOUT
+    other = json.loads(about.read_text())
+    other["tested"]["hardware"] = "another card"
+    about.write_text(json.dumps(other))
+    whole = [{**line, "hardware": f"another card / {line['hardware']}"} for line in whole]
     joined = evaluation.find([there])
     assert [model.recipe.seed for model in joined] == [0, 1]
     assert not list(there.rglob("*.safetensors"))
@@ -243,7 +251,8 @@ def test_packed_counts_come_into_one_table_without_weights(runs, tiny, corpus, t
     assert counts.read_bytes() == b"of a newer test"  # what is there stays
     (counts.parents[1] / evaluation.ABOUT).unlink()
     evaluation.unpack(packed[1], there)  # ... but not what an interrupted call left
-    assert list(evaluation.records(evaluation.find([there]), corpus, tests, rows)) == whole
+    again = list(evaluation.records(evaluation.find([there]), corpus, tests, rows))
+    assert [line["value"] for line in again] == [line["value"] for line in whole]
 
 
 def test_what_is_no_packed_file_is_refused(tmp_path):
@@ -259,6 +268,8 @@ def test_what_cannot_stand_in_a_table_is_refused(runs, tiny, corpus, tmp_path, m
         return capsys.readouterr().err
 
     assert "rows must be among those of the table, got nonsense" in told([*runs, "--rows", "nonsense"])
+    assert "none serves kna" in told([*runs, "--rows", "rope", "kna"])
+    assert "factors must be an int of at least 1, got 0" in told([*runs, "--factors", "1", "0"])
     (tmp_path / "empty").mkdir()
     assert "must hold a training, but there is no checkpoint in it" in told(["table", str(tmp_path / "empty")])
     other = replace(corpus, about={**corpus.about, "sha256": "0" * 64})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -56,6 +58,9 @@ def test_settings_of_the_articles():
     hybrid = ARTICLES["hwfa2-w64-f2"].method
     assert [number for number, layer in enumerate(hybrid.test) if layer.visible_window is None] == [8, 16]
     assert (hybrid.test[8].window, hybrid.test[8].slope, hybrid.train[8]) == (256, 0, PLAIN)
+    scaled = ARTICLES["hwfa2-w64-f2-logn"].method
+    assert [layer.scale for layer in scaled.train] == [LOG_N if n in (8, 16) else None for n in range(24)]
+    assert [replace(layer, scale=None) for layer in scaled.test] == list(hybrid.test)
 
 
 def test_rows_that_are_trained_alike_share_a_model():
