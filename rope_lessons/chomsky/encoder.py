@@ -32,8 +32,9 @@ class Encoder:
     Args:
         input_size: number of input tokens; the token of that number is the empty one.
         output_size: number of output tokens.
-        positions: one of ``POSITIONS``. "rope" and "alibi" are settings of the five knobs; "sinusoidal" and "learned"
-            are added to the embeddings; "relative" is Transformer-XL's, which stands outside the knobs.
+        positions: one of ``POSITIONS``. "rope" is a setting of the five knobs; "sinusoidal" and "learned" are added to
+            the embeddings; "alibi" and Transformer-XL's "relative" take a distance for each rank, as published, and
+            stand outside the knobs.
         scales: for each model the scale of its attention, a :class:`~rope_lessons.LogN` or None.
         max_position: rows of the table of learned positions.
         width, layers, heads, feed_forward: the shape.
@@ -64,10 +65,9 @@ class Encoder:
         return 2 * self.layers + (self.positions in ("sinusoidal", "learned"))
 
     def schemes(self) -> tuple[Scheme, ...]:
-        """The five knobs of each model. Only RoPE and ALiBi are settings of them; the others turn nothing."""
+        """The five knobs of each model. Only RoPE is a setting of them; the others turn no knob but the scale."""
         frequencies = FrequencySpec("rope", dim=self.head_dim) if self.positions == "rope" else None
-        alibi = self.positions == "alibi"
-        return tuple(Scheme(frequencies, alibi=alibi, scale=scale, causal=False) for scale in self.scales)
+        return tuple(Scheme(frequencies, scale=scale, causal=False) for scale in self.scales)
 
     def spec(self) -> dict[str, Weight]:
         """Every weight of one model."""
@@ -95,8 +95,8 @@ class Encoder:
             w: the weights, each with a first axis of models.
             tokens: int64 ``(models, batch, seq)``; the last ``outputs`` of them are the empty token.
             outputs: length of the answer.
-            positions: int64 ``(layers, models, seq)``: the position of each token, in each layer. For "relative" the
-                distances that the encoding is made for, from 0 on; see :func:`relative_table`.
+            positions: int64 ``(layers, models, seq)``: the position of each token, in each layer. For "relative" and
+                "alibi" the distance of each rank, from 0 on; see :func:`relative_table`.
             masks: ``(models, dropout_sites, batch * seq, width)``, what dropout multiplies; None for no dropout.
         """
         models, batch, seq = tokens.shape
@@ -155,15 +155,15 @@ class Encoder:
             )
         return torch.cat(outputs).view_as(v)
 
-    def alibi_attention(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+    def alibi_attention(self, q: Tensor, k: Tensor, v: Tensor, distances: Tensor) -> Tensor:
         """ALiBi to both sides is symmetric, so left and right would look the same. The published code adds half a
         position to what lies before the query; so does the bias here."""
-        seq = q.shape[3]
-        before = torch.ones(seq, seq, dtype=torch.bool, device=q.device).tril(-1)
-        bias = 0.5 * alibi_slopes(self.heads, device=q.device).to(q)[:, None, None] * before
-        outputs = [  # model by model: their positions differ
-            attention(q[m], k[m], v[m], scheme, q_positions=positions[m], k_positions=positions[m], bias=bias)
-            for m, scheme in enumerate(self.schemes())
+        table = relative_table(distances).to(q)
+        away = table.abs() - 0.5 * (table > 0)  # (models, 2 seq - 1)
+        away = diagonals_to_columns(away.unsqueeze(1).expand(-1, q.shape[3], -1))
+        bias = -alibi_slopes(self.heads, device=q.device).to(q)[:, None, None] * away.unsqueeze(1)
+        outputs = [  # model by model: their distances differ
+            attention(q[m], k[m], v[m], scheme, bias=bias[m]) for m, scheme in enumerate(self.schemes())
         ]
         return torch.stack(outputs)
 
@@ -194,7 +194,8 @@ def relative_table(distances: Tensor) -> Tensor:
 
     As in the published code a pair's distance depends on how many tokens lie between: for :math:`i - j = n` it is
     the n-th of the given ones, for :math:`-n` the same with a minus. Plain ones are 0, 1, 2, …; random ones are 0 and a
-    sorted draw.
+    sorted draw. (For Transformer-XL the published code reads random ones beyond the end of its table, where JAX gives
+    the last row: the token itself and all tokens on one side share one encoding. Here each has its own.)
 
     >>> relative_table(torch.tensor([[0, 1, 2], [0, 3, 8]]))
     tensor([[ 2,  1,  0, -1, -2],

@@ -49,14 +49,16 @@ class Protocol:
         dropout_at_test: keep it on when testing, as the published code does.
         max_position: random positions are drawn below it; rows of the table of learned positions.
         draw: random positions are drawn once per "forward" pass, or anew in each "layer". The published code does
-            the second for RoPE, ALiBi and relative positions; those that are added are drawn once either way.
+            the second for RoPE, and for ALiBi and relative positions, which draw distances; those that are added are
+            drawn once either way.
         test_positions: how models trained on random positions are tested, one or more: on "random" draws as
             published, or on the even "grid" that the article prefers.
         descending: plain sinusoidal positions count down to 1, as in the code of the first paper.
         test_lengths, samples, test_batch: which lengths are tested, on how many strings, how many at once.
         width, layers, heads, feed_forward: of the encoder.
         embedding_std: of its embeddings at the start. They are multiplied by the root of the width and then get
-            positions of root mean square 0.7 added, so the published 0.02 begins with a symbol that weighs 0.16.
+            positions of root mean square 0.71 added. The published 0.02, cut off at two deviations, begins with a
+            symbol that weighs 0.14.
         hidden, cell_width, tape_cells: of the recurrent models.
 
     Raises:
@@ -135,7 +137,7 @@ PUBLISHED = Protocol()
 REDUCED = Protocol(
     batch=32,
     steps=2000,
-    embedding_std=1 / 8,  # times 8, the root of the width: a symbol begins with root mean square 1
+    embedding_std=1 / 8,  # times 8, the root of the width, and cut off: a symbol begins with root mean square 0.88
     dropout_at_test=False,
     draw="forward",
     test_positions=("random", "grid"),
@@ -268,7 +270,8 @@ class Training:
         self.weights.addcdiv_(mean.mul_(self.rates), root, value=-1.0)
 
     def positions(self, seq: int, draw: tuple[Any, ...], test_positions: str = "random") -> Tensor:
-        """Int64 ``(layers, models, seq)``: row by row what each model's positions are."""
+        """Int64 ``(layers, models, seq)``: row by row each model's positions, or the distances of "alibi" and
+        "relative"."""
         layers = self.protocol.layers
         each = layers if self.protocol.draw == "layer" else 1
         rows = [self.positions_of(job, seq, draw, each, test_positions) for job in self.jobs]
@@ -282,7 +285,7 @@ class Training:
             return plain.expand(each, seq)
         sampler = grid_positions if test_positions == "grid" else random_positions
         source = generator("positions", job.seed, *draw)
-        if job.positions != "relative":
+        if job.positions not in ("alibi", "relative"):
             return sampler(seq, p.max_position, batch=each, generator=source)
         distances = torch.zeros(each, seq, dtype=torch.int64)  # of a token from itself 0, of others drawn from 1 on
         if seq > 1:

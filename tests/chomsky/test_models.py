@@ -108,17 +108,17 @@ def test_rope_by_its_equation(scale):
 
 
 def test_alibi_by_its_equation():
-    """Minus slope times distance to both sides, and half a position more for what lies before the query."""
-    model, places = replace(SMALL, positions="alibi"), torch.tensor([0, 2, 3, 7, 8, 9, 30])
+    """Minus slope times the distance of the rank to both sides, and half a position more for what lies before."""
+    model, distances = replace(SMALL, positions="alibi"), torch.tensor([0, 2, 3, 7, 8, 9, 30])
     w, tokens, slopes = weights_of(model), tokens_of(), rl.alibi_slopes(4)
 
     def scores(i: int, q: Tensor, k: Tensor) -> Tensor:
         found = torch.einsum("bihd,bjhd->bhij", q, k) / 2
         for h, a, b in ((h, a, b) for h in range(4) for a in range(SEQ) for b in range(SEQ)):
-            found[:, h, a, b] += slopes[h] * (0.5 * (b < a) - abs(int(places[a] - places[b])))
+            found[:, h, a, b] += slopes[h] * (0.5 * (b < a) - int(distances[abs(a - b)]))
         return found
 
-    found = model(w, tokens, SEQ, places.expand(2, 1, SEQ))
+    found = model(w, tokens, SEQ, distances.expand(2, 1, SEQ))
     torch.testing.assert_close(found[0], dense_encoder(model, w, tokens[0], scores), rtol=0, atol=1e-12)
 
 

@@ -176,8 +176,9 @@ def test_positions_by_variant_and_draw():
     assert torch.equal(shared[0], shared[1])
 
 
-def test_relative_distances_start_at_zero():
-    some = jobs(["even_pairs"], ["transformer"], ["relative"], ["plain", "random"], [0], [1e-3])
+@pytest.mark.parametrize("positions", ["relative", "alibi"])
+def test_drawn_distances_start_at_zero(positions):
+    some = jobs(["even_pairs"], ["transformer"], [positions], ["plain", "random"], [0], [1e-3])
     found = Training(some, replace(TINY, max_position=2048)).positions(30, ("train", 0))
     assert (found[:, 0] == torch.arange(30)).all()
     assert (found[..., 0] == 0).all()
