@@ -1,4 +1,4 @@
-"""The masked language model of chapters 10 and 12: both sides are seen, any positions taken, bytes hidden as said."""
+"""The masked language model of chapter 10: both sides are seen, any positions taken, bytes hidden as said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A masked language model of bytes: the small model of ``byte_lm``, reading in both directions. Chapters 10 and 12.
+"""A masked language model of bytes: the small model of ``byte_lm``, reading in both directions. Chapter 10.
 
 15 percent of the bytes are hidden behind a token of their own, and the model says what they were. It sees the whole
 text at once, so it knows how long the text is, and may be given any positions: those of training are drawn by a

@@ -2,6 +2,7 @@
 
 import json
 
+from rope_lessons.chomsky import results
 from rope_lessons.lab import byte_lm
 
 STORED = json.loads((byte_lm.CHECKPOINTS / "random_positions.json").read_text("utf8"))
@@ -40,23 +41,60 @@ def test_the_class_of_all_orders_is_not_learned():
         assert by_step[4.0][seed] > by_step[16.0][seed] + 0.3
 
 
+def below(first: list[float], second: list[float]) -> bool:
+    """In each seed."""
+    return all(a < b for a, b in zip(first, second, strict=True))
+
+
 def test_equal_means_at_eight_times_the_length():
-    """Below the random subset and plain positions without the scale; with it, the scale does not help."""
+    """Below the random subset, and plain positions without the scale."""
     best = at("equal-mean", "0, 1, 2", 512, False)
-    for other in (
-        at("random", "grid", 512, True),
-        at("random", "grid", 512, False),
-        at("plain", "0, 1, 2", 512, False),
-    ):
-        assert all(a < b for a, b in zip(best, other, strict=True))
-    assert mean(at("equal-mean", "0, 1, 2", 512, True)) > mean(best)
+    assert below(best, at("random", "grid", 512, True))
+    assert below(best, at("random", "grid", 512, False))
+    assert below(best, at("plain", "0, 1, 2", 512, False))
+
+
+def test_log_n_adds_nothing_to_equal_means():
+    without, with_scale = (mean(at("equal-mean", "0, 1, 2", 512, log_n)) for log_n in (False, True))
+    assert with_scale > without
+    assert mean(at("plain", "0, 1, 2", 512, True)) < with_scale
+
+
+def gains(training: str, positions: str) -> list[float]:
+    """What the scale takes off the loss at 512, by seed."""
+    pairs = zip(at(training, positions, 512, False), at(training, positions, 512, True), strict=True)
+    return [without - with_scale for without, with_scale in pairs]
 
 
 def test_log_n_on_a_masked_language_model():
-    """It lowers the loss of plain positions at 512 by more than that of the random subset."""
-    gains = {}
-    for name, positions in (("plain", "0, 1, 2"), ("random", "grid")):
-        pairs = zip(at(name, positions, 512, False), at(name, positions, 512, True), strict=True)
-        gains[name] = [without - with_scale for without, with_scale in pairs]
-        assert min(gains[name]) > 0
-    assert all(a > b for a, b in zip(gains["plain"], gains["random"], strict=True))
+    assert min(gains("plain", "0, 1, 2")) > 0
+    assert min(gains("random", "grid")) > 0
+
+
+def test_log_n_gains_less_with_random_positions():
+    assert below(gains("random", "grid"), gains("plain", "0, 1, 2"))
+
+
+def test_both_cures_are_not_always_better_than_one():
+    """On the text the scale alone is better than both. On even pairs both are better than one, in the mean."""
+    assert below(at("plain", "0, 1, 2", 512, True), at("random", "grid", 512, True))
+    rows = [row for row in results.read() if row[:3] == ("even_pairs", "transformer", "rope")]
+    for tested in ("random", "grid"):
+        both, one = (
+            mean([row.accuracy for row in rows if row[3] == variant and row[6:8] == (tested, 500)])
+            for variant in ("random+logn", "random")
+        )
+        assert both > one + 0.1
+
+
+def test_the_gap_between_encodings_shrinks():
+    def gap(training: str, positions: str) -> float:
+        ours, theirs = (at(training, positions, 512, False, encoding) for encoding in ("rope", "sinusoidal"))
+        return mean(theirs) - mean(ours)
+
+    assert round(gap("plain", "0, 1, 2"), 2) == 0.67
+    assert round(gap("random", "grid"), 2) == 0.39
+
+
+def test_extrapolation_beats_interpolation_at_a_small_factor():
+    assert below(at("plain", "0, 1, 2", 128, False), at("plain", "squeezed", 128, False))
