@@ -28,6 +28,12 @@ def check_not_negative(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
 
 
+def check_share(name: str, value: Any) -> None:
+    _check_number(name, value, "a number from 0 to 1")
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a number from 0 to 1, got {value}")
+
+
 def check_count(name: str, value: Any, least: int = 0) -> None:
     if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
         raise TypeError(f"{name} must be an int of at least {least}, got {value!r} of type {type(value).__name__}")

@@ -7,39 +7,65 @@
 Every training and every tested row is kept in .models/table/ as soon as it is done, and an interrupted training goes on
 from its last checkpoint, so the run may be cut into any pieces. A seed at a time: after each, the table of all seeds so
 far is written to results/table_CONFIG.csv, with a copy in rope_lessons/checkpoints/, and what was counted for this seed
-to results/table_CONFIG/seed-K.zip. With --join seeds that have such a file are taken from it: so seeds of several
-machines and days come into one table. Counts of another text, recipe or row are refused.
+to results/table_CONFIG/seed-K.zip. With --join trainings that are in such a file are taken from it and stay in it: so
+seeds and trainings of several machines and days come into one table. Counts of another text, recipe or row are refused.
 
-On a GPU, 512 tokens in training and 8192 at test. These lines have not been run yet: their times are estimates, made so
-that a training fits into ten minutes of one H200.
+What is said of each training is in results/table_CONFIG_trainings.json, with a copy beside that of the table: how often
+it read its text; the mean loss of its last 50 steps; the loss of the trained model on windows that it read, without the
+pasted copies, and on windows cut from the test text in the same way; tokens a second, the operations that they need,
+and what share that is of the rate at which the device was measured to multiply matrices (rope_lessons.lab.speed).
 
-    python scripts/measure_table.py --config gau-25m --seeds 0 --compile --minutes 9
-    python scripts/measure_table.py --config gau-87m --seeds 0 --compile --minutes 9 --rows rope rope-logn rerope-w128
+On a GPU, 512 tokens in training and 8192 at test. No training may read its text more than three times, and these read
+262 and 131 million bytes: --corpus takes a folder of text for them, here the Python packages of the machine. It must
+not change between two lines. These lines have not been run yet: their times are estimates, made so that a training fits
+into ten minutes of one H200. A line that says that the time is over is given again.
+
+    packages="$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+    large() { python scripts/measure_table.py --seeds 0 --corpus "$packages" --compile --minutes 9 --join "$@"; }
+
+    large --config gau-25m --trainings rope
+    large --config gau-25m --trainings rope-logn
+    large --config gau-25m --trainings invleaky-w128-logn
+    large --config gau-25m --trainings hwfa-w32
+
+    large --config gau-87m --trainings rope
+    large --config gau-87m --trainings rope-logn
+    large --config gau-87m --trainings invleaky-w128-logn
+    large --config gau-87m --trainings hwfa-w16
+
+Each line trains a model, tests all rows that it serves, and adds them to the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import multiprocessing
 import shutil
 import time
+import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-from common import MODELS, ROOT
+from common import MODELS, ROOT, provenance, store
+from torch import nn
 
-from rope_lessons.lab import byte_lm, checkpoint, evaluation, text, training
+from rope_lessons.lab import byte_lm, checkpoint, evaluation, speed, text, training
 from rope_lessons.lab.__main__ import folder_of
-from rope_lessons.lab.evaluation import Evaluation
+from rope_lessons.lab.evaluation import Evaluation, Trained
 from rope_lessons.lab.rows import trainings
 from rope_lessons.lab.training import Recipe, Team
 
 OUT = MODELS / "table"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+MOST_PASSES = 3  # then a loss on the training text still says something about new text
+MEASURED = "measured.json"  # in the folder of a training
 
 
 def tests_of(options: argparse.Namespace) -> Evaluation:
@@ -48,10 +74,49 @@ def tests_of(options: argparse.Namespace) -> Evaluation:
     return Evaluation(windows=options.windows, depths=depths)
 
 
-def schemes(recipe: Recipe, rows: list[str] | None) -> list[str]:
-    """The trainings that the rows need."""
+def schemes(recipe: Recipe, rows: list[str] | None, wanted: list[str] | None = None) -> list[str]:
+    """The trainings that the rows need; of these the wanted ones."""
     shared = trainings(recipe.rows.values())
-    return [name for name, members in shared.items() if rows is None or any(row.name in rows for row in members)]
+    needed = [name for name, members in shared.items() if rows is None or any(row.name in rows for row in members)]
+    return [name for name in needed if wanted is None or name in wanted]
+
+
+def check_names(options: argparse.Namespace) -> None:
+    """Unknown names are refused before anything is trained."""
+    recipe = training.CONFIGS[options.config]
+    known = {"rows": list(recipe.rows), "trainings": schemes(recipe, None)}
+    for argument, names in known.items():
+        if unknown := set(getattr(options, argument) or ()) - set(names):
+            raise SystemExit(f"--{argument} must be among {', '.join(names)}; got {', '.join(sorted(unknown))}")
+
+
+def tokens_of(recipe: Recipe) -> int:
+    """How many tokens a training reads."""
+    return recipe.steps * recipe.batch * recipe.train_length
+
+
+def passes(recipe: Recipe, corpus: text.Corpus) -> float:
+    """How often a training reads its text, in the mean."""
+    return tokens_of(recipe) / len(corpus.train)
+
+
+def check_passes(recipe: Recipe, corpus: text.Corpus) -> None:
+    """Say how often the text is read, and stop where that is too often."""
+    tokens, size, often = tokens_of(recipe), len(corpus.train), passes(recipe, corpus)
+    print(f"{tokens:,} tokens a training, {size:,} bytes of {corpus.about['name']}: {often:.2f} passes", flush=True)
+    if often > MOST_PASSES:
+        least = math.ceil(tokens / MOST_PASSES)
+        raise SystemExit(
+            f"--corpus must have at least {least:,} bytes of training text, so that {recipe.size} reads none of it "
+            f"more than {MOST_PASSES} times; {corpus.about['name']} has {size:,}. Give a folder with more text, such "
+            f"as that of the installed packages (see --help)"
+        )
+
+
+def last_loss(folder: Path, steps: int = 50) -> float:
+    """The mean loss of the last steps, on windows as they are trained on: with pasted copies."""
+    losses = training.read_losses(folder)[-steps:]
+    return sum(losses) / len(losses)
 
 
 def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | None, end: float) -> bool:
@@ -63,9 +128,7 @@ def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | Non
     if newest != [checkpoint.path_of(folder, recipe.steps)]:
         own = Team(torch.device(DEVICE))
         done = training.train(recipe, corpus, folder, own, compiler=compiler, minutes=left, quiet=True)
-        losses = training.read_losses(folder)[-50:]
-        last = sum(losses) / len(losses)
-        seconds = time.perf_counter() - begin
+        last, seconds = last_loss(folder), time.perf_counter() - begin
         print(f"{recipe.scheme}, seed {recipe.seed}: step {done}, {seconds:.0f} s, loss {last:.4f}", flush=True)
     *older, last_one = checkpoint.stored(folder)
     if last_one != checkpoint.path_of(folder, recipe.steps):
@@ -77,20 +140,118 @@ def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | Non
 
 
 def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> bool:
-    """One model, in a process of its own: whether it is trained and all of its rows are tested."""
+    """One model, in a process of its own: whether it is trained, measured and tested with all of its rows."""
     if DEVICE == "cpu":
         torch.set_num_threads(1)
     if time.time() > end:
         return False
-    corpus, folder = text.open_corpus("stdlib", options.cache), folder_of(recipe, options.config, OUT)
-    if not train(recipe, corpus, folder, "inductor" if options.compile else None, end):
+    corpus, folder = text.open_corpus(options.corpus, options.cache), folder_of(recipe, options.config, OUT)
+    compiler = "inductor" if options.compile else None
+    if not train(recipe, corpus, folder, compiler, end) or time.time() > end:
         return False
+    [model] = evaluation.find([folder])
+    measure(model, corpus, compiler)
     begin, left = time.perf_counter(), (end - time.time()) / 60
-    done = evaluation.count_all(
-        evaluation.find([folder]), corpus, tests_of(options), options.rows, DEVICE, minutes=left
-    )
+    done = evaluation.count_all([model], corpus, tests_of(options), options.rows, DEVICE, minutes=left)
     print(f"{recipe.scheme}, seed {recipe.seed}: tested in {time.perf_counter() - begin:.0f} s", flush=True)
     return done
+
+
+# --- what is said of a training --------------------------------------------------------------------------------------
+
+
+def measure(model: Trained, corpus: text.Corpus, compiler: str | None) -> None:
+    """Losses and speed of a training, kept in its folder. Where there are no weights nothing can be measured."""
+    path, stored = model.folder / MEASURED, checkpoint.stored(model.folder)
+    if not stored or (path.exists() and json.loads(path.read_text())["checkpoint"] == model.sha256):
+        return
+    recipe, device = model.recipe, torch.device(DEVICE)
+    loaded, _, _ = training.load(stored[-1], device)
+    found = {
+        "training": recipe.scheme,
+        "seed": recipe.seed,
+        "checkpoint": model.sha256,
+        "tokens": tokens_of(recipe),
+        "passes": round(passes(recipe, corpus), 4),
+        "last_loss": round(last_loss(model.folder), 5),
+        **gap(loaded, recipe, corpus),  # before the steps whose time is taken: they train on
+        **speed.measure(loaded, recipe, corpus, device, compiler),
+        "compiler": compiler,
+        "dtype": recipe.dtype,
+        **where(),
+    }
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(found))
+    unfinished.replace(path)
+    print(describe(found), flush=True)
+
+
+def describe(found: dict[str, Any]) -> str:
+    """What is measured, in a line."""
+    return (
+        f"{found['training']}, seed {found['seed']}: {found['passes']} passes; loss {found['train_loss']:.4f} on "
+        f"training text, {found['test_loss']:.4f} on test text, gap {found['gap']:.4f} ± {found['gap_error']:.4f}; "
+        f"{found['tokens_per_second']:,} tokens/s, {found['utilisation']:.1%} of the matrix rate "
+        f"({found['matrix_rate'] / 1e12:.3g}e12 FLOP/s, {found['dtype']}), the weights' products take "
+        f"{found['products_share']:.0%} of the time"
+    )
+
+
+def gap(model: nn.Module, recipe: Recipe, corpus: text.Corpus, count: int = 512) -> dict[str, float]:
+    """Loss on text that was trained on, and on new text, with the plan of training.
+
+    The windows are those of whole steps, spread over the training, and as many that are cut from the test text in the
+    same way: at random places. Copies are pasted into neither. The windows of the table are others: they begin where a
+    document does, and a corpus does not keep where those of its training text begin. One of the two texts may also be
+    easier by itself: a small gap says little.
+
+    Args:
+        model: trained.
+        recipe: of its training.
+        corpus: that of the training.
+        count: how many windows of each text, in whole steps.
+
+    Returns:
+        both losses in nats per token, their difference, and its standard error over windows.
+    """
+    losses = []
+    for content in (corpus.train, corpus.test):
+        cut = {"seed": recipe.seed, "batch": recipe.batch, "length": recipe.train_length}
+        steps = np.linspace(0, recipe.steps - 1, min(recipe.steps, max(1, count // recipe.batch))).astype(int)
+        windows = torch.cat([text.batch_of(content, int(step), **cut) for step in steps]).to(DEVICE)
+        found = evaluation.score(model, evaluation.own_row(recipe.row), windows, training.DTYPES[recipe.dtype])[1]
+        losses.append(found.mean(dim=1))
+    train, test = (values.mean().item() for values in losses)
+    error = math.hypot(*(values.std().item() / len(values) ** 0.5 for values in losses))
+    return {
+        "train_loss": round(train, 5),
+        "test_loss": round(test, 5),
+        "gap": round(test - train, 5),
+        "gap_error": round(error, 5),
+    }
+
+
+def where() -> dict[str, Any]:
+    """Where a result comes from, also when that is a GPU."""
+    card = {"hardware": torch.cuda.get_device_name()} if DEVICE == "cuda" else {}
+    return {**provenance(__file__), **card}
+
+
+def write_trainings(options: argparse.Namespace, models: Sequence[Trained], corpus: text.Corpus) -> None:
+    """What is said of the trainings of a table. What was measured elsewhere stays; what was not is not there."""
+    name = f"table_{options.config}_trainings"
+    result = ROOT / "results" / f"{name}.json"
+    lines = json.loads(result.read_text())["trainings"] if result.exists() else []
+    paths = [model.folder / MEASURED for model in models]
+    lines += [json.loads(path.read_text()) for path in paths if path.exists()]
+    of = {line["checkpoint"]: line for line in lines}
+    found = [of[model.sha256] for model in models if model.sha256 in of]
+    about = {key: corpus.about[key] for key in ("name", "train_bytes", "test_bytes", "sha256")}
+    if found:
+        store(name, {**where(), "config": options.config, "corpus": about, "trainings": found})
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
 
 
 def packed(options: argparse.Namespace, seed: int) -> Path:
@@ -98,13 +259,25 @@ def packed(options: argparse.Namespace, seed: int) -> Path:
     return ROOT / "results" / f"table_{options.config}" / f"seed-{seed}.zip"
 
 
+def join(options: argparse.Namespace, seed: int) -> list[str]:
+    """Take what is counted of a seed from its file: the trainings that are in it."""
+    path = packed(options, seed)
+    if not options.join or not path.exists():
+        return []
+    evaluation.unpack(path, OUT)
+    with zipfile.ZipFile(path) as file:
+        folders = [Path(name).parent for name in file.namelist() if name.endswith(evaluation.ABOUT)]
+    return [folder.parent.name for folder in folders]
+
+
 def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.Corpus) -> None:
-    """The table of all models so far, and the counts of the last seed."""
+    """The table of all models so far, what is said of them, and the counts of the last seed."""
     result = ROOT / "results" / f"table_{options.config}.csv"
     models = evaluation.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
     found = evaluation.records(models, corpus, tests_of(options), options.rows, script="scripts/measure_table.py")
     lines = evaluation.write_csv(found, result)
     shutil.copy(result, byte_lm.CHECKPOINTS / result.name)
+    write_trainings(options, models, corpus)
     print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
     seed = recipes[-1].seed
     evaluation.pack(OUT, [model for model in models if model.recipe.seed == seed], packed(options, seed))
@@ -112,15 +285,16 @@ def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.C
 
 def main(options: argparse.Namespace) -> None:
     end = time.time() + 60 * options.minutes
-    corpus = text.open_corpus("stdlib", options.cache)  # prepared once, before the processes need it
+    check_names(options)
+    corpus = text.open_corpus(options.corpus, options.cache)  # prepared once, before the processes need it
+    check_passes(training.CONFIGS[options.config], corpus)
     done: list[Recipe] = []
-    for path in [packed(options, seed) for seed in options.seeds if options.join]:
-        if path.exists():
-            evaluation.unpack(path, OUT)
+    joined = {seed: join(options, seed) for seed in options.seeds}
     with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
         for seed in options.seeds:
             recipe = replace(training.CONFIGS[options.config], seed=seed)
-            some = [replace(recipe, scheme=scheme) for scheme in schemes(recipe, options.rows)]
+            chosen = [*schemes(recipe, options.rows, options.trainings), *joined[seed]]
+            some = [replace(recipe, scheme=scheme) for scheme in schemes(recipe, None, chosen)]
             if not all(pool.map(train_and_test, some, [options] * len(some), [end] * len(some))):
                 return print("The time is over. The same line goes on from there.")
             done += some
@@ -132,10 +306,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", choices=tuple(training.CONFIGS), default="gau-0.3m")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--rows", nargs="+", help="only these rows, and the trainings that they need")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--rows", nargs="+", help="only these rows, and the trainings that they need")
+    some.add_argument("--trainings", nargs="+", help="only these, and all rows that they serve")
+    parser.add_argument("--corpus", default="stdlib", help="a name, or a folder of text: as lab train takes it")
     parser.add_argument("--windows", type=int, default=8, help="pieces of test text, of the longest length each")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them")
-    parser.add_argument("--join", action="store_true", help="take the seeds of results/table_CONFIG/ from there")
+    parser.add_argument("--join", action="store_true", help="take trainings from results/table_CONFIG/ and keep them")
     parser.add_argument("--processes", type=int, default=1, help="models at a time; on a CPU one thread each")
     parser.add_argument("--compile", action="store_true", help="torch.compile, for a GPU")
     parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from rope_lessons.lab import evaluation, text, training
 from rope_lessons.lab.checkpoint import CheckpointError
@@ -24,6 +23,7 @@ EXPECTED = (
     TrainingError,
     text.CorpusError,
     ValueError,
+    OSError,  # it names the file
 )  # a message says all: no traceback
 
 
@@ -42,6 +42,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except EXPECTED as error:
         print(f"python -m rope_lessons.lab {options.command}: {error}", file=sys.stderr)
         return 1
+
+
+def _check_writable(name: str, what: str, path: Path, folder: Path) -> None:
+    """Make a folder and write into it: what does not work is to be said before hours of work and not after them.
+
+    Args:
+        name: of the argument.
+        what: it takes.
+        path: what it got.
+        folder: where the files go.
+
+    Raises:
+        ValueError: the folder cannot be made, or takes no files.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(f"{name} must be {what}, got {str(path)!r}: {error}") from error
 
 
 # --- train ---------------------------------------------------------------------------------------------------------
@@ -94,11 +114,16 @@ def folder_of(recipe: Recipe, config: str, out: Path) -> Path:
     return out / config / recipe.scheme / f"seed-{recipe.seed}"
 
 
-def recipe_of(options: argparse.Namespace) -> Recipe:
-    """The config with its changes. A row that acts at test only is trained as the row whose model it takes."""
+def _changed(options: argparse.Namespace) -> Recipe:
+    """The config with its changes, for the first row."""
     known = {field.name for field in fields(Recipe)} & _RECIPE.keys()
     changes = {name: getattr(options, name) for name in known if getattr(options, name) is not None}
-    recipe = replace(CONFIGS[options.config], scheme="rope", **changes)
+    return replace(CONFIGS[options.config], scheme="rope", **changes)
+
+
+def recipe_of(options: argparse.Namespace) -> Recipe:
+    """The config with its changes. A row that acts at test only is trained as the row whose model it takes."""
+    recipe = _changed(options)
     shared = trainings(recipe.rows.values())
     scheme = {row.name: first for first, members in shared.items() for row in members}.get(options.scheme)
     return replace(recipe, scheme=scheme or options.scheme)
@@ -106,17 +131,19 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
 
 def _train(options: argparse.Namespace) -> int:
     if options.scheme == "list":
-        recipe = replace(CONFIGS[options.config], **({"factor": options.factor} if options.factor else {}))
-        for first, members in trainings(recipe.rows.values()).items():
+        for first, members in trainings(_changed(options).rows.values()).items():
             print(f"{first}: {', '.join(row.name for row in members)}")
         return 0
     recipe = recipe_of(options)
+    folder = folder_of(recipe, options.config, options.out)
     with training.team(options.device) as own:
         corpus = training.one_at_a_time(lambda: text.open_corpus(options.corpus, options.cache), own)
+        if own.rank == 0:  # the only one that writes
+            _check_writable("out", "a folder that can be written to", options.out, folder)
         training.train(
             recipe,
             corpus,
-            folder_of(recipe, options.config, options.out),
+            folder,
             own,
             accumulate=options.accumulate,
             compiler="inductor" if options.compile else None,
@@ -140,7 +167,7 @@ def _table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--windows", type=int, help="pieces of held-out text, of the longest length each")
     _text_arguments(parser)
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them; the same command goes on")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu, cuda, …")
+    parser.add_argument("--device", help="cpu, cuda, …; a card if there is one")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -149,11 +176,15 @@ def _table(options: argparse.Namespace) -> int:
 
     changes = {"factors": options.factors and tuple(options.factors), "windows": options.windows}
     tests = evaluation.Evaluation(**{name: value for name, value in changes.items() if value is not None})
+    if options.csv.is_dir():
+        raise ValueError(f"csv must be a file that can be written, got {str(options.csv)!r}: it is a folder")
+    _check_writable("csv", "a file that can be written", options.csv, options.csv.parent)
+    device = training.device_of(options.device)
     corpus = text.open_corpus(options.corpus, options.cache)
     models = evaluation.find(options.runs)
     progress = partial(tqdm, unit="row", disable=options.quiet)
     if not evaluation.count_all(
-        models, corpus, tests, options.rows, options.device, minutes=options.minutes, progress=progress
+        models, corpus, tests, options.rows, device, minutes=options.minutes, progress=progress
     ):
         print("The time is over. The same command goes on from there and then writes the table.", file=sys.stderr)
         return 0

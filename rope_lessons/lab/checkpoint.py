@@ -56,7 +56,7 @@ def stored(folder: Path) -> list[Path]:
 def save(folder: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> Path:
     """Write a checkpoint, and delete all but the newest two.
 
-    The file gets its name when all of it is on the disk: a process that is killed leaves the older files as they were.
+    A process that is killed meanwhile leaves the older files as they were.
 
     Args:
         folder: made if it is not there.
@@ -76,15 +76,26 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping
         left_over.unlink()
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "step": str(step), "recipe": json.dumps(recipe, sort_keys=True)}
+    metadata["sha256"] = _digest(on_cpu, metadata)
     path = path_of(folder, step)
-    unfinished = path.with_suffix(".unfinished")
-    save_file(on_cpu, unfinished, metadata={**metadata, "sha256": _digest(on_cpu, metadata)})
-    _flush(unfinished)
-    unfinished.replace(path)
-    _flush(folder)
+    write_whole(path, lambda unfinished: save_file(on_cpu, unfinished, metadata=metadata))
     for old in stored(folder)[:-KEPT]:
         old.unlink()
     return path
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under another name; it gets its own when all of it is on the disk.
+
+    Args:
+        path: of the file. What is there stays until then.
+        write: writes the file whose path it is given.
+    """
+    unfinished = path.with_suffix(".unfinished")
+    write(unfinished)
+    flush(unfinished)
+    unfinished.replace(path)
+    flush(path.parent)
 
 
 def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
@@ -180,8 +191,8 @@ def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
     return found.hexdigest()
 
 
-def _flush(path: Path) -> None:
-    """Until the disk has it."""
+def flush(path: Path) -> None:
+    """Wait until the disk has a file, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count
+from rope_lessons._checks import check_count, check_share
 from rope_lessons.lab.byte_lm import is_held_out
 
 CACHE = Path.home() / ".cache" / "rope_lessons"
@@ -119,7 +119,7 @@ def open_corpus(source: str | Path = "stdlib", cache: Path = CACHE) -> Corpus:
 
     Raises:
         CorpusError: an unknown name that is no folder either; a folder with too little text; no way to download;
-            a download that is not what it should be.
+            a download that is not what it should be; a cache that cannot be written to.
 
     Chapter 12.
     """
@@ -277,12 +277,14 @@ def prepare(name: str, state: str, pieces: Callable[[], Iterable[Piece]], cache:
         pieces: called without arguments, gives the pieces in order; called twice, for the held-out ones are compared
             with all training text.
         cache: where the folder is.
+
+    Raises:
+        CorpusError: no text to train on or to test with; a cache that cannot be written to.
     """
     key = hashlib.sha256(f"{FORMAT}{state}".encode()).hexdigest()
     folder = cache / f"{name}-{key[:16]}"
     if not folder.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        unfinished = Path(tempfile.mkdtemp(dir=cache))
+        unfinished = _new_folder(cache)
         try:
             _write(name, pieces, unfinished)
             _put_in_place(unfinished, folder)
@@ -290,6 +292,14 @@ def prepare(name: str, state: str, pieces: Callable[[], Iterable[Piece]], cache:
             shutil.rmtree(unfinished, ignore_errors=True)
     train, test = (np.memmap(folder / file, dtype=np.uint8, mode="r") for file in ("train.bin", "test.bin"))
     return Corpus(train, test, np.load(folder / "starts.npy"), json.loads((folder / "about.json").read_text("utf8")))
+
+
+def _new_folder(cache: Path) -> Path:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=cache))
+    except OSError as error:
+        raise CorpusError(f"cache must be a folder that can be written to, got {str(cache)!r}: {error}") from error
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
@@ -363,7 +373,8 @@ def batch_of(
         rows: which windows of the step are wanted. The others are not read.
 
     Raises:
-        TypeError, ValueError: counts that are no ints or too small; a text that is shorter than a window.
+        TypeError, ValueError: counts that are no ints or too small; a share that is none; a text that is shorter than a
+            window.
 
     Chapter 12.
 
@@ -374,6 +385,7 @@ def batch_of(
     """
     for name, value, least in (("step", step, 0), ("seed", seed, 0), ("batch", batch, 1), ("length", length, 1)):
         check_count(name, value, least)
+    check_share("copies", copies)
     if len(text) <= length:
         raise ValueError(f"length must be below that of the text, {len(text)}, got {length}")
     random = np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 0, step]))  # counts: no steps before this

@@ -22,7 +22,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lessons._checks import check_choice, check_count, check_not_negative, check_positive
+from rope_lessons._checks import check_choice, check_count, check_not_negative, check_positive, check_share
 from rope_lessons.lab import checkpoint, sizes
 from rope_lessons.lab.rows import TableRow, rows
 from rope_lessons.lab.text import Corpus, batch_of
@@ -86,7 +86,7 @@ class Recipe:
             check_count(name, getattr(self, name), least)
         check_positive("learning_rate", self.learning_rate)
         check_not_negative("weight_decay", self.weight_decay)
-        check_not_negative("copies", self.copies)
+        check_share("copies", self.copies)
         check_choice("scheme", self.scheme, self.rows)
 
     @property
@@ -181,23 +181,54 @@ class Team:
     size: int = 1
 
 
+def device_of(name: str | None = None) -> torch.device:
+    """A device by its name, after a try: PyTorch takes many names that it cannot compute on.
+
+    Args:
+        name: ``"cuda"`` is the process's own card. That is the default too, or the CPU where there is no card.
+
+    Raises:
+        ValueError: an unknown name; a device that is not there, or that this PyTorch cannot use.
+    """
+    chosen = name if name is not None else "cuda" if torch.cuda.is_available() else "cpu"
+    if chosen == "cuda":
+        chosen = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    usable = ("cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count())))
+    told = f"device must be one that PyTorch can use here ({', '.join(usable)}), got {name or chosen!r}"
+    try:
+        device = torch.device(chosen)
+    except RuntimeError as error:  # its message lists devices that are not here
+        raise ValueError(told) from error
+    try:
+        _compute_on(device)
+    except (RuntimeError, AssertionError, ImportError) as error:  # each kind of device has its own
+        raise ValueError(f"{told}: {str(error).partition(chr(10))[0][:200]}") from error
+    return device
+
+
+def _compute_on(device: torch.device) -> None:
+    torch.ones(1, device=device).item()
+
+
 @contextlib.contextmanager
 def team(device: str | None = None) -> Iterator[Team]:
     """This process alone, or with those that ``torchrun`` started beside it.
 
     Args:
-        device: by default the process's own card, or the CPU where there is none.
+        device: as :func:`device_of` has it.
+
+    Raises:
+        ValueError: a device that cannot be used.
     """
-    local = int(os.environ.get("LOCAL_RANK", 0))
-    name = device or (f"cuda:{local}" if torch.cuda.is_available() else "cpu")
+    chosen = device_of(device)
     if "RANK" not in os.environ:
-        yield Team(torch.device(name))
+        yield Team(chosen)
         return
-    dist.init_process_group("nccl" if name.startswith("cuda") else "gloo")
-    if name.startswith("cuda"):
-        torch.cuda.set_device(name)
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
     try:
-        yield Team(torch.device(name), dist.get_rank(), dist.get_world_size())
+        yield Team(chosen, dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
 
@@ -302,19 +333,28 @@ def _split_like(parameter: Any, tensor: Tensor) -> Tensor:
 
 
 class LossFile:
-    """The loss of every step, ``losses.csv`` in the folder of a training. Steps after the checkpoint are forgotten."""
+    """The loss of every step, ``losses.csv`` in the folder of a training. Steps after the checkpoint are forgotten.
+
+    Args:
+        folder: of the training; made if it is not there.
+        start: the step of the checkpoint. The next loss is that of this step, whatever the file holds.
+    """
 
     def __init__(self, folder: Path, start: int):
-        self.path = folder / "losses.csv"
-        kept = read_losses(folder)[:start]
+        self.path, self.next = folder / "losses.csv", start
+        kept = enumerate(read_losses(folder)[:start])
+        lines = [self._line(step, loss) for step, loss in kept if not math.isnan(loss)]
         folder.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("".join(["step,loss\n", *map(self._line, range(len(kept)), kept)]))
-        self.next = len(kept)
+        checkpoint.write_whole(self.path, lambda path: path.write_text("".join(["step,loss\n", *lines])))
 
     def append(self, losses: Sequence[float]) -> None:
         with self.path.open("a") as file:
             file.writelines(self._line(self.next + number, loss) for number, loss in enumerate(losses))
         self.next += len(losses)
+
+    def flush(self) -> None:
+        """Wait until the disk has all of it."""
+        checkpoint.flush(self.path)
 
     @staticmethod
     def _line(step: int, loss: float) -> str:
@@ -322,10 +362,15 @@ class LossFile:
 
 
 def read_losses(folder: Path) -> list[float]:
-    """The losses of a training so far. A last line that was not written to its end is left out."""
+    """The losses of a training so far, each at the place of its step; NaN where the file has none for a step.
+
+    A last line that was not written to its end is left out. No loss is NaN by itself: a training stops there.
+    """
     path = folder / "losses.csv"
     lines = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
-    return [float(line.split(",")[1]) for line in lines if line.endswith("\n")]
+    pairs = (line.split(",") for line in lines if line.endswith("\n"))
+    found = {int(step): float(loss) for step, loss in pairs}
+    return [found.get(step, math.nan) for step in range(max(found, default=-1) + 1)]
 
 
 # --- training ------------------------------------------------------------------------------------------------------
@@ -392,13 +437,15 @@ def train(
     if compiler is not None:
         model.compile_layers(backend=compiler)  # layer by layer: a deep model compiles no longer than a shallow one
 
+    log = LossFile(folder, start) if own.rank == 0 else None
+
     def save(step: int) -> None:
         tensors = state(model, optimizer)  # all processes take part
-        if own.rank == 0:
+        if log is not None:
+            log.flush()  # first: a checkpoint never has steps whose losses are lost
             checkpoint.save(folder, step, tensors, made_for)
 
-    run = _Run(recipe, corpus, own, spread, optimizer, accumulate)
-    log = LossFile(folder, start) if own.rank == 0 else None
+    run = Run(recipe, corpus, own, spread, optimizer, accumulate)
     with _progress(recipe, start, quiet or own.rank > 0) as bar:
         begin, step = time.perf_counter(), start
         while step < recipe.steps:
@@ -422,8 +469,17 @@ def train(
     return step
 
 
-class _Run:
-    """What the steps of a training have in common."""
+class Run:
+    """What the steps of a training have in common.
+
+    Args:
+        recipe: of the training.
+        corpus: with the training text.
+        own: this process.
+        objective: the loss of some windows, compiled or spread over processes as it may be.
+        optimizer: of its weights.
+        accumulate: in how many small batches a step is done.
+    """
 
     def __init__(
         self,

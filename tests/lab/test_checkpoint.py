@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,9 @@ def test_an_empty_folder_has_none(tmp_path):
         checkpoint.load(tmp_path / "step-00000001.safetensors")
 
 
-def flip(path: Path, place: int) -> None:
+def flip(path: Path, place: int, bit: int = 0) -> None:
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[place] ^= 1 << bit
     path.write_bytes(content)
 
 
@@ -96,8 +97,8 @@ def test_damage_is_refused_and_the_one_before_is_used(folder, damage):
 def test_every_bit_counts(tmp_path):
     """Wherever one bit of the file changes, the file is refused."""
     path = checkpoint.save(tmp_path, 5, {"w": torch.arange(3.0)}, {"seed": 1})
-    for place in range(len(path.read_bytes())):
-        flip(path, place)
+    for place, bit in product(range(path.stat().st_size), range(8)):
+        flip(path, place, bit)
         try:
             found = checkpoint.load(path)
         except CheckpointError:
@@ -105,7 +106,7 @@ def test_every_bit_counts(tmp_path):
         else:  # a space of the padding, or a name of nothing: the content must be the same
             assert (found.step, found.recipe) == (5, {"seed": 1})
             assert torch.equal(found.tensors["w"], torch.arange(3.0))
-        flip(path, place)
+        flip(path, place, bit)
     checkpoint.load(path)
 
 

@@ -99,15 +99,32 @@ def test_fingerprints_are_those_of_the_passages():
 
 
 def test_the_standard_library_has_its_tests_and_no_leaks(tmp_path, monkeypatch):
-    """On one package of it: preparing all of it takes seconds."""
-    monkeypatch.setattr(text.sysconfig, "get_path", lambda _: str(Path(functools.__file__).parent / "email"))
-    monkeypatch.setattr(text, "is_held_out", lambda name: name in ("parser.py", "charset.py"))
-    corpus = text.open_corpus("stdlib", tmp_path)
+    """On a small one with every kind of file, for not every Python comes with its tests, and all of it takes long."""
+    root = tmp_path / "lib"
+    kept = ("email/parser.py", "test/test_email.py", "unittest/test/support.py", "held_out.py")
+    skipped = (
+        "site-packages/torch.py", "dist-packages/apt.py", "email/__pycache__/parser.py", "_sysconfigdata__linux_.py",
+        "email/architecture.rst",
+    )  # fmt: skip
+    texts = {name: random_text(5000) for name in (*kept, *skipped)}
+    texts["leak.py"] = texts["test/test_email.py"] + random_text(5000)
+    for name, content in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    monkeypatch.setattr(text.sysconfig, "get_path", lambda _: str(root))
+    monkeypatch.setattr(text, "is_held_out", lambda name: name in ("held_out.py", "leak.py"))
+    corpus = text.open_corpus("stdlib", tmp_path / "cache")
     assert corpus.about["name"].startswith("stdlib-3.")
-    assert b"class MIMEText" in corpus.train.tobytes()
-    seen = text.fingerprints(corpus.train.tobytes())
-    for begin, end in pairwise(corpus.starts):
-        assert text.shared_passages(text.fingerprints(corpus.test[begin:end].tobytes()), seen) <= text.LEAK
+    assert corpus.train.tobytes() == b"".join(texts[name] for name in kept[:-1])
+    assert corpus.test.tobytes() == texts["held_out.py"]
+    assert corpus.about["left_out_documents"] == 1
+
+
+def test_a_cache_that_cannot_be_written_to(folder, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    for place in (tmp_path / "file", tmp_path / "file" / "cache", Path("/proc/nowhere")):
+        with pytest.raises(CorpusError, match=f"cache must be a folder that can be written to, got '{place}': "):
+            text.open_corpus(folder, place)
 
 
 def test_the_corpus_is_not_in_memory(tmp_path):
@@ -265,6 +282,8 @@ def test_windows_are_stretches_of_the_text_and_every_start_occurs():
         batch_of(ROW, 0, seed=0, batch=1, length=200)
     with pytest.raises(ValueError, match="step must be an int of at least 0, got -1"):
         batch_of(ROW, -1, seed=0, batch=1, length=8)
+    with pytest.raises(ValueError, match="copies must be a number from 0 to 1, got 3"):
+        batch_of(ROW, 0, seed=0, batch=1, length=8, copies=3)
 
 
 def test_half_of_the_windows_hold_a_copy():

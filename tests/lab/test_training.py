@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
 import signal
@@ -24,6 +25,7 @@ from tools.project import ROOT
 
 CPU = Team(torch.device("cpu"))
 FSDP = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+NEEDS_FSDP = pytest.mark.skipif(not FSDP, reason="needs PyTorch 2.6")
 
 
 def run(recipe: Recipe, corpus, folder: Path, **options) -> list[float]:
@@ -36,12 +38,16 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return checkpoint.load(checkpoint.stored(folder)[-1]).tensors
 
 
-def assert_same(first: Path, second: Path, tolerance: float = 0.0) -> None:
+def assert_same(first: Path, second: Path, tolerance: float = 0.0, strays: int = 0) -> None:
+    """The same losses, weights and state of the optimizer; ``strays`` numbers of the last two may be any."""
     assert read_losses(first) == pytest.approx(read_losses(second), rel=tolerance, abs=0)
     ours, theirs = weights(first), weights(second)
     assert ours.keys() == theirs.keys()
+    apart = {}
     for name, tensor in ours.items():
-        torch.testing.assert_close(tensor, theirs[name], rtol=tolerance, atol=tolerance, msg=name)
+        assert tensor.shape == theirs[name].shape, name
+        apart[name] = int((~tensor.isclose(theirs[name], rtol=tolerance, atol=tolerance)).sum())
+    assert sum(apart.values()) <= strays, {name: number for name, number in apart.items() if number}
 
 
 class Killed(BaseException):
@@ -53,15 +59,15 @@ def kill_at(monkeypatch):
     """From now on a training dies in the given step."""
 
     def kill(step: int) -> None:
-        real = training._Run.step
+        real = training.Run.step
 
         def dying(self, number: int) -> torch.Tensor:
             if number == step:
-                monkeypatch.setattr(training._Run, "step", real)
+                monkeypatch.setattr(training.Run, "step", real)
                 raise Killed
             return real(self, number)
 
-        monkeypatch.setattr(training._Run, "step", dying)
+        monkeypatch.setattr(training.Run, "step", dying)
 
     return kill
 
@@ -70,25 +76,31 @@ def kill_at(monkeypatch):
 
 
 @pytest.mark.parametrize(("optimizer", "scheme"), [("tiger", "rope"), ("adamw", "equal-mean-logn"), ("adamw", "cosa")])
-def test_killed_in_any_step_and_resumed_is_uninterrupted(tiny, corpus, tmp_path, kill_at, optimizer, scheme):
-    """Bit for bit: losses, weights, and the state of the optimizer."""
+def test_killed_in_any_step_and_resumed_is_uninterrupted(
+    tiny, corpus, tmp_path, monkeypatch, kill_at, optimizer, scheme
+):
+    """Bit for bit: losses, weights, and the state of the optimizer. Checkpoints come after 5 and 10 steps, losses are
+    written after 2, 4, 5, 7, 9 and 10: some that a killed training wrote are of steps after its checkpoint."""
+    monkeypatch.setattr(training, "TOGETHER", 2)
     recipe = replace(tiny, optimizer=optimizer, scheme=scheme)
     run(recipe, corpus, tmp_path / "whole")
-    for step in (3, 10):
+    for step, written in enumerate((0, 0, 2, 2, 4, 5, 5, 7, 7, 9, 10, 10)):
         folder = tmp_path / str(step)
         kill_at(step)
         with pytest.raises(Killed):
             run(recipe, corpus, folder)
-        assert len(read_losses(folder)) == step // 5 * 5
+        assert read_losses(folder) == read_losses(tmp_path / "whole")[:written]
+        assert [path.stem for path in checkpoint.stored(folder)] == ["step-00000005", "step-00000010"][: step // 5]
         run(recipe, corpus, folder)
         assert_same(tmp_path / "whole", folder)
+        assert (folder / "losses.csv").read_text() == (tmp_path / "whole" / "losses.csv").read_text()
 
 
 def test_killed_while_a_checkpoint_is_written(tiny, corpus, tmp_path, monkeypatch):
     """The new file is not there, the old ones are, and the training goes on."""
     run(tiny, corpus, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_flush", lambda path: (_ for _ in ()).throw(Killed) if "10" in path.name else None)
+        patch.setattr(checkpoint, "flush", lambda path: (_ for _ in ()).throw(Killed) if "10" in path.name else None)
         with pytest.raises(Killed):
             run(tiny, corpus, tmp_path / "cut")
     assert [path.stem for path in checkpoint.stored(tmp_path / "cut")] == ["step-00000005"]
@@ -140,6 +152,48 @@ def test_a_half_written_line_of_losses_is_forgotten(tmp_path):
     log = training.LossFile(tmp_path, start=1)
     log.append([4.0, 3.0])
     assert (tmp_path / "losses.csv").read_text() == "step,loss\n0,5.5\n1,4.0\n2,3.0\n"
+
+
+def test_losses_that_are_lost_do_not_shift_the_others(tiny, corpus, tmp_path):
+    """After a checkpoint of 7 steps, their losses are gone but for two."""
+    losses = run(tiny, corpus, tmp_path / "whole", save_every=7)
+    folder = tmp_path / "lost"
+    training.train(tiny, corpus, folder, CPU, save_every=7, minutes=0.0, quiet=True)
+    (folder / "losses.csv").write_text(f"step,loss\n0,{losses[0]}\n2,{losses[2]}\n")
+    training.train(tiny, corpus, folder, CPU, save_every=7, quiet=True)
+    found = read_losses(folder)
+    assert len(found) == 12
+    assert [step for step, loss in enumerate(found) if math.isnan(loss)] == [1, 3, 4, 5, 6]
+    assert all(loss == losses[step] for step, loss in enumerate(found) if not math.isnan(loss))
+    assert (folder / "losses.csv").read_text().splitlines()[1:4:2] == [f"0,{losses[0]}", f"7,{losses[7]}"]
+
+
+def test_killed_while_the_losses_are_cut(tmp_path, monkeypatch):
+    """The file is the one before or the one after, never an empty one."""
+    log = training.LossFile(tmp_path, start=0)
+    log.append([5.5, 5.25, 5.0])
+    for name in ("write_text", "replace"):
+        with monkeypatch.context() as patch:
+            real = getattr(Path, name)
+
+            def dying(self, *arguments, real=real):
+                if arguments and isinstance(arguments[0], str):
+                    real(self, arguments[0][:3])
+                raise Killed
+
+            patch.setattr(Path, name, dying)
+            with pytest.raises(Killed):
+                training.LossFile(tmp_path, start=1)
+        assert read_losses(tmp_path) == [5.5, 5.25, 5.0]
+    training.LossFile(tmp_path, start=1)
+    assert read_losses(tmp_path) == [5.5]
+
+
+def test_losses_are_on_the_disk_before_their_checkpoint(tiny, corpus, tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(checkpoint, "flush", lambda path: flushed.append(path.name))
+    run(tiny, corpus, tmp_path / "one", save_every=12)
+    assert flushed == ["losses.unfinished", "one", "losses.csv", "step-00000012.unfinished", "one"]
 
 
 # --- the step ------------------------------------------------------------------------------------------------------
@@ -227,6 +281,8 @@ def test_bad_recipes():
         ({"batch": 0}, "batch must be an int of at least 1, got 0"),
         ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', got 'int8'"),
         ({"train_length": 40}, "train_length must be a multiple of 16, got 40"),
+        ({"copies": 3.0}, "copies must be a number from 0 to 1, got 3.0"),
+        ({"copies": -0.5}, "copies must be a number from 0 to 1, got -0.5"),
     )
     for change, told in wrong:
         with pytest.raises(ValueError, match=told):
@@ -245,7 +301,7 @@ def group_of_one(folder: Path):
         dist.destroy_process_group()
 
 
-@pytest.mark.skipif(not FSDP, reason="needs PyTorch 2.6")
+@NEEDS_FSDP
 def test_weights_that_are_split_over_processes(tiny, corpus, tmp_path, kill_at):
     """FSDP, stopped and gone on with: the checkpoint holds whole tensors, and is that of one process."""
     run(tiny, corpus, tmp_path / "one")
@@ -255,6 +311,27 @@ def test_weights_that_are_split_over_processes(tiny, corpus, tmp_path, kill_at):
             run(tiny, corpus, tmp_path / "split", parallel="fsdp", accumulate=2)
         run(tiny, corpus, tmp_path / "split", parallel="fsdp", accumulate=2)
     assert_same(tmp_path / "one", tmp_path / "split", tolerance=1e-5)
+
+
+def test_a_card_by_torchrun_is_the_processes_own(monkeypatch):
+    """``--device cuda`` gives every process the card of its number, as no ``--device`` does; another number stays."""
+    chosen, groups = [], []
+    monkeypatch.setattr(training, "_compute_on", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(dist, "init_process_group", groups.append)
+    for name, value in (("destroy_process_group", None), ("get_rank", 3), ("get_world_size", 4)):
+        monkeypatch.setattr(dist, name, lambda value=value: value)
+    for name, value in (("RANK", "3"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    for name, index in (("cuda", 1), (None, 1), ("cuda:0", 0)):
+        with training.team(name) as own:
+            assert own == Team(torch.device("cuda", index), rank=3, size=4)
+        assert chosen.pop() == own.device
+    with training.team("cpu") as own:
+        assert own.device == torch.device("cpu")
+    assert not chosen
+    assert groups == ["nccl", "nccl", "nccl", "gloo"]
 
 
 LINE = ["--steps", "8", "--batch", "4", "--train-length", "32", "--save-every", "3", "--device", "cpu"]
@@ -269,17 +346,27 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 SEED = Path("gau-0.3m") / "rope" / "seed-0"
 
 
-def test_two_processes_are_one(folder_of_text, tmp_path):
-    """The same command by torchrun: the losses and the weights of one process."""
-    assert command.main(line(folder_of_text, tmp_path / "one", "--quiet")) == 0
+@pytest.mark.parametrize(
+    ("parallel", "optimizer"),
+    [("ddp", "adamw"), *(pytest.param("fsdp", name, marks=NEEDS_FSDP) for name in ("adamw", "tiger"))],
+)
+def test_two_processes_are_one(folder_of_text, tmp_path, parallel, optimizer):
+    """The same command by torchrun: the losses and the weights of one process.
+
+    Tiger moves by signs, and the sign of a momentum that is nearly 0 is decided by rounding: of 291,968 weights one
+    went another way when this was written.
+    """
+    own = ["--quiet", "--optimizer", optimizer]
+    assert command.main(line(folder_of_text, tmp_path / "one", *own)) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = line(folder_of_text, tmp_path / "two", "--quiet", "--accumulate", "2")
+    arguments = line(folder_of_text, tmp_path / "two", *own, "--accumulate", "2", "--parallel", parallel)
     done = subprocess.run(
         [*torchrun, "-m", "rope_lessons.lab", *arguments],
         env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert_same(tmp_path / "one" / SEED, tmp_path / "two" / SEED, tolerance=1e-5)
+    strays = 30 if optimizer == "tiger" else 0
+    assert_same(tmp_path / "one" / SEED, tmp_path / "two" / SEED, tolerance=1e-5, strays=strays)
 
 
 def test_killed_for_real_and_resumed(folder_of_text, tmp_path):
@@ -341,8 +428,86 @@ def test_the_command_refuses_without_a_traceback(tiny, folder_of_text, tmp_path,
     assert "train: scheme must be one of 'rope'" in capsys.readouterr().err
 
 
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that must refuse, and returns the one line that it says."""
+
+    def run_it(*arguments: str) -> str:
+        assert command.main(arguments) == 1
+        said = capsys.readouterr().err
+        begin = f"python -m rope_lessons.lab {arguments[0]}: "
+        assert said.startswith(begin)
+        assert said.count("\n") == 1, said
+        return said.removeprefix(begin)
+
+    return run_it
+
+
+@pytest.mark.parametrize("name", ["foo", "", "cuda:x", "meta", "cuda:99"])
+@pytest.mark.parametrize("arguments", [["train", "--quiet"], ["table", "runs"]], ids=["train", "table"])
+def test_the_command_refuses_a_device(refused, arguments, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = refused(*arguments, "--device", name)
+    assert said.startswith("device must be one that PyTorch can use here (cpu")
+    assert f"), got '{name}'" in said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a card")
+def test_the_command_refuses_a_card_that_is_not_there(refused):
+    for arguments in (["train"], ["table", "runs"]):
+        said = refused(*arguments, "--device", "cuda")
+        assert said.startswith("device must be one that PyTorch can use here (cpu), got 'cuda': ")
+
+
+def test_the_command_refuses_places_that_cannot_be_written_to(refused, tiny, folder_of_text, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    own = ["--corpus", str(folder_of_text), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
+    for place in (tmp_path / "file", tmp_path / "file" / "runs", Path("/proc/nowhere")):
+        said = refused("train", *own, "--config", "tiny", "--quiet", "--out", str(place))
+        assert said.startswith(f"out must be a folder that can be written to, got '{place}': [Errno ")
+    for place in (tmp_path, tmp_path / "file" / "table.csv", Path("/proc/nowhere/table.csv")):
+        said = refused("table", "runs", *own, "--csv", str(place))
+        assert said.startswith(f"csv must be a file that can be written, got '{place}': ")
+    said = refused("train", "--config", "tiny", "--corpus", str(folder_of_text), "--cache", str(tmp_path / "file"))
+    assert said.startswith(f"cache must be a folder that can be written to, got '{tmp_path / 'file'}': [Errno ")
+
+
+def test_the_command_refuses_what_the_system_refuses(refused, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "a-file")
+
+    monkeypatch.setattr(text, "open_corpus", full)
+    assert refused("train", "--device", "cpu") == "[Errno 28] No space left on device: 'a-file'\n"
+
+
+def test_the_command_refuses_rows_that_no_model_serves(refused, tiny, folder_of_text, tmp_path):
+    assert command.main([*line(folder_of_text, tmp_path, "--quiet"), "--config", "tiny"]) == 0
+    own = ["--corpus", str(folder_of_text), "--cache", str(tmp_path / "cache"), "--device", "cpu", "--quiet"]
+    csv = tmp_path / "table.csv"
+    said = refused("table", str(tmp_path / "tiny"), *own, "--csv", str(csv), "--rows", "hwfa-w16")
+    assert "hwfa-w16" in said
+    assert not csv.exists()
+
+
+def test_the_command_refuses_numbers_out_of_range(refused):
+    assert refused("train", "--copies", "3") == "copies must be a number from 0 to 1, got 3.0\n"
+    wrong = (
+        ("--factor", "0", "factor must be a positive finite number, got 0.0\n"),
+        ("--train-length", "40", "train_length must be a multiple of 16, got 40\n"),
+        ("--copies", "3", "copies must be a number from 0 to 1, got 3.0\n"),
+    )
+    for name, value, told in wrong:  # a list is made for all changes of the config, not for some
+        assert refused("train", "--scheme", "list", name, value) == told
+
+
 def test_the_command_lists_the_rows(tiny, capsys):
     assert command.main(["train", "--config", "tiny", "--scheme", "list"]) == 0
     listed = capsys.readouterr().out.splitlines()
     assert listed[0].startswith("rope: rope, rope-logn-test, pi, pi-logn-test, ")
     assert any(entry == "alibi: alibi" for entry in listed)
+    assert " rerope-w8-logn," in listed[1]
+    assert command.main(["train", "--config", "tiny", "--scheme", "list", "--train-length", "128"]) == 0
+    longer = capsys.readouterr().out.splitlines()
+    assert " rerope-w8-logn," not in longer[1]
+    assert " rerope-w128-logn," in longer[1]

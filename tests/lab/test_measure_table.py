@@ -1,0 +1,113 @@
+"""The script of the results table: passes over the text, trainings that are chosen, what is said of each."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import json
+import shutil
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from rope_lessons.lab import byte_lm, checkpoint, evaluation, sizes, text, training
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.fixture
+def script(tiny, tmp_path, monkeypatch) -> ModuleType:
+    """The script, on a CPU, in this process, with folders of its own."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    common, script = (importlib.import_module(name) for name in ("common", "measure_table"))
+    for module, name, value in (
+        (common, "ROOT", tmp_path),
+        (script, "ROOT", tmp_path),
+        (script, "OUT", tmp_path / "models"),
+        (script, "DEVICE", "cpu"),
+        (script, "ProcessPoolExecutor", lambda *arguments: ThreadPoolExecutor(1)),
+        (byte_lm, "CHECKPOINTS", tmp_path / "shipped"),
+    ):
+        monkeypatch.setattr(module, name, value)
+    (tmp_path / "shipped").mkdir()
+    threads = torch.get_num_threads()
+    yield script
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def options(folder_of_text, tmp_path) -> argparse.Namespace:
+    return argparse.Namespace(
+        config="tiny", seeds=[0], rows=None, trainings=["alibi"], corpus=str(folder_of_text),
+        windows=2, minutes=10.0, join=False, processes=1, compile=False, cache=tmp_path / "cache",
+    )  # fmt: skip
+
+
+def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
+    """The first on a machine, the second on another, which has the files of the results alone."""
+    script.main(options)
+    result = tmp_path / "results" / "table_tiny_trainings.json"
+    first = json.loads(result.read_text())
+    assert "0.10 passes" in capsys.readouterr().out
+    assert rows_of(tmp_path) == {evaluation.OWN, "alibi"}
+
+    shutil.rmtree(script.OUT)
+    options.trainings, options.join = ["nope"], True
+    script.main(options)
+    second = json.loads(result.read_text())
+    assert rows_of(tmp_path) == {evaluation.OWN, "alibi", "nope"}
+    assert [line["training"] for line in second["trainings"]] == ["alibi", "nope"]
+    assert second["trainings"][0] == first["trainings"][0]
+    with zipfile.ZipFile(tmp_path / "results" / "table_tiny" / "seed-0.zip") as file:
+        assert {name.split("/")[1] for name in file.namelist()} == {"alibi", "nope"}
+    assert (tmp_path / "shipped" / result.name).read_text() == result.read_text()
+
+    line = second["trainings"][1]
+    assert line["checkpoint"] == checkpoint.load(checkpoint.stored(script.OUT / "tiny" / "nope" / "seed-0")[-1]).sha256
+    assert line["tokens"] == 12 * 4 * 32
+    assert line["gap"] == pytest.approx(line["test_loss"] - line["train_loss"], abs=2e-5)
+    assert {"script", "date", "hardware", "torch", "tokens_per_second", "matrix_rate", "utilisation"} <= line.keys()
+
+
+def rows_of(root: Path) -> set[str]:
+    with (root / "results" / "table_tiny.csv").open() as file:
+        return {line["row"] for line in csv.DictReader(file)}
+
+
+def test_too_many_passes(script, options, tiny, monkeypatch):
+    monkeypatch.setitem(training.CONFIGS, "tiny", replace(tiny, steps=1000))
+    with pytest.raises(SystemExit, match=r"--corpus must have at least 42,667 bytes of training text.* has 15,000"):
+        script.main(options)
+
+
+@pytest.mark.parametrize("argument", ["rows", "trainings"])
+def test_unknown_names(script, options, argument):
+    setattr(options, argument, ["rope", "rop"])
+    with pytest.raises(SystemExit, match=f"--{argument} must be among rope, .*; got rop$"):
+        script.main(options)
+
+
+def test_time_is_over(script, options, tmp_path, capsys):
+    options.minutes = 0
+    script.main(options)
+    assert "The time is over" in capsys.readouterr().out
+    assert not (tmp_path / "results").exists()
+
+
+def test_gap_of_windows_that_were_read(script, tiny, corpus):
+    """Without pasted copies, with the loss of the plan of training; both texts in windows of the same steps."""
+    recipe = replace(tiny, copies=1.0, steps=2)
+    model = sizes.build(recipe.config, seed=0)
+    found = script.gap(model, recipe, corpus)
+    for name, content in (("train", corpus.train), ("test", corpus.test)):
+        windows = torch.cat([text.batch_of(content, step, seed=0, batch=4, length=32) for step in (0, 1)])
+        with torch.no_grad():
+            wanted = training.Objective(model, recipe.row)(windows)
+        assert found[f"{name}_loss"] == pytest.approx(wanted.item(), abs=1e-4)
+    assert found["gap"] == pytest.approx(found["test_loss"] - found["train_loss"], abs=2e-5)
