@@ -4,8 +4,9 @@
     python scripts/measure_lab_parts.py --fresh   # not going on from what is stored
 
 Each pair of a model and an optimizer is trained with seed 0 at several learning rates, and once more with seed 1 at the
-rate that was best: what is reported was not chosen by itself. Writes results/lab_parts.json with a copy in
-rope_lessons/checkpoints/, after every training: an interrupted run goes on where it was.
+rate that was best: what is reported was not chosen by itself. Of these last trainings the rows of the embedding are
+measured too. Writes results/lab_parts.json with a copy in rope_lessons/checkpoints/, after every training: an
+interrupted run goes on where it was.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from common import ROOT, provenance, store
 from torch import nn
 
 from rope_lessons.lab import checkpoint, evaluation, sizes, training
-from rope_lessons.lab.text import Corpus, open_corpus
+from rope_lessons.lab.text import Corpus, batch_of, open_corpus
 from rope_lessons.lab.tiger import Tiger
 
 NAME = "lab_parts"
@@ -112,14 +113,16 @@ def trained(corpus: Corpus, steps: int, key: dict[str, Any]) -> dict[str, Any]:
     windows, _ = evaluation.natural_windows(corpus, 512, WINDOWS)
     hits, test = evaluation.score(model, recipe.row, evaluation.cut(windows, recipe.train_length))
     fresh = sizes.build(recipe.config, recipe.seed)
-    return {
+    found: dict[str, Any] = {
         "train_loss": round(sum(losses[-LAST:]) / LAST, 4),
         "test_loss": round(test.mean().item(), 4),
         "test_accuracy": round(hits.mean().item(), 4),
         "moved": round(moved(fresh, model), 4),
-        "rows": rows(fresh, model, corpus),
         "seconds": round(seconds, 1),
     }
+    if recipe.seed:
+        found["rows"] = rows(fresh, model, bytes_read(recipe, corpus))
+    return found
 
 
 @torch.no_grad()
@@ -130,15 +133,23 @@ def moved(before: nn.Module, after: nn.Module) -> float:
     return sum(shares) / len(shares)
 
 
-@torch.no_grad()
-def rows(before: nn.Module, after: nn.Module, corpus: Corpus) -> dict[str, float]:
-    """How many times as large the rows of the embedding have become: of bytes that the text has, and of the others."""
+def bytes_read(recipe: training.Recipe, corpus: Corpus) -> torch.Tensor:
+    """Which of the 256 bytes stand in a window of this training."""
     there = torch.zeros(256, dtype=torch.bool)
-    there[torch.from_numpy(np.unique(corpus.train)).long()] = True
+    for step in range(recipe.steps):
+        windows = batch_of(corpus.train, step, seed=recipe.seed, batch=recipe.batch, length=recipe.train_length)
+        there[windows.flatten()] = True
+    return there
+
+
+@torch.no_grad()
+def rows(before: nn.Module, after: nn.Module, there: torch.Tensor) -> dict[str, float]:
+    """How many times as large the rows of the embedding have become: of the bytes that were read, and of the others."""
     tables: list[Any] = [model.embedding for model in (before, after)]
     sizes_of = [table.weight.square().mean(dim=1).sqrt() for table in tables]
     growth = sizes_of[1] / sizes_of[0]
-    return {"seen": round(growth[there].mean().item(), 3), "unseen": round(growth[~there].mean().item(), 3)}
+    seen, unseen = (round(growth[chosen].mean().item(), 3) for chosen in (there, ~there))
+    return {"bytes": int(there.sum()), "seen": seen, "unseen": unseen}
 
 
 def rare(optimizer: str, tied: bool, steps: int = 600, at: tuple[int, ...] = (1, 100, 300, 600)) -> dict[str, Any]:

@@ -185,13 +185,13 @@ def difference(
 class Published(NamedTuple):
     """A row of the sources' tables: accuracies in percent, and the row of ours that stands for it.
 
-    ``trained`` is the accuracy at 512 tokens, None where the source has none; ``repeated`` and ``natural`` are those
-    at 4096. ``ours`` gives the name of our row for a training length, a factor and a number of layers.
+    ``trained`` is the accuracy at 512 tokens; ``repeated`` and ``natural`` are those at 4096. ``ours`` gives the name
+    of our row for a training length, a factor and a number of layers.
     """
 
     name: str
     article: int
-    trained: float | None
+    trained: float
     repeated: float
     natural: float
     ours: Callable[[int, float, int], str]
@@ -200,9 +200,10 @@ class Published(NamedTuple):
 def published() -> list[Published]:
     """The tables of Su's articles 9 to 15, from 512 to 4096 tokens, each row once.
 
-    The model has 100 million parameters; one run each; neither data nor code was published. Windows are turned into
-    shares of the training length. Rows of article 15 that use NTK on baselines are left out: the article does not say
-    with which factor, and they equal no row of articles 10 and 11.
+    The model has about 100 million parameters. The articles print one number each, and neither data nor code was
+    published. Windows are turned into shares of the training length. Two rows of article 15, Baseline and Baseline-logn
+    with NTK, are left out: the article does not say with which factor, and they equal no row of articles 10 and 11.
+    HWFA2 stands for our rows without log n in the full layers; article 14 does not say whether it has it there.
 
     Source: spaces.ac.cn/archives/9603, 9675, 9706, 9708, 9728, 9731, 9859. Chapter 12.
 
@@ -241,7 +242,7 @@ def _windowed(pattern: str, window: int) -> Callable[[int, float, int], str]:
 
 def _conversions() -> list[Published]:
     plain, log_n = 49.41, 49.40
-    table: list[tuple[str, int, float | None, float, float, str]] = [
+    table: list[tuple[str, int, float, float, float, str]] = [
         ("Baseline", 10, plain, 24.17, 23.16, "rope"),
         ("Baseline-logn", 10, log_n, 24.60, 24.02, "rope-logn"),
         ("PI", 10, plain, 15.04, 13.54, "pi"),
@@ -254,8 +255,8 @@ def _conversions() -> list[Published]:
         ("NTK-mixed", 11, plain, 53.09, 40.12, "ntk-mixed"),
         ("NTK-logn†-mixed", 11, plain, 59.11, 42.38, "ntk-mixed-logn-test"),
         ("NTK-logn-mixed", 11, log_n, 68.91, 45.41, "ntk-mixed-logn"),
-        ("Baseline+YaRN", 15, None, 80.10, 47.45, "yarn"),
-        ("Baseline-logn+YaRN", 15, None, 82.57, 46.52, "yarn-logn"),
+        ("Baseline+YaRN", 15, plain, 80.10, 47.45, "yarn"),
+        ("Baseline-logn+YaRN", 15, log_n, 82.57, 46.52, "yarn-logn"),
     ]
     return [
         Published(name, article, trained, repeated, natural, _named(ours))
@@ -322,28 +323,31 @@ def _others() -> list[Published]:
 
 def _key_norms() -> list[Published]:
     """Article 15. Its two tables do not agree on CosA-logn on natural text: 48.95 in the first, 48.39 in the second."""
-    table: list[tuple[str, float | None, float, float, str]] = [
+    table: list[tuple[str, float, float, float, str]] = [
         ("QNA", 49.55, 22.45, 22.18, "qna"),
         ("QNA-logn", 49.42, 19.55, 18.74, "qna-logn"),
         ("KNA", 49.60, 61.08, 47.69, "kna"),
         ("KNA-logn", 49.58, 63.17, 46.40, "kna-logn"),
         ("CosA", 49.73, 58.90, 46.98, "cosa"),
         ("CosA-logn", 49.67, 64.74, 48.95, "cosa-logn"),
-        ("QNA+NTK", None, 52.28, 39.88, "qna-ntk-fixed"),
-        ("QNA+YaRN", None, 82.53, 47.50, "qna-yarn"),
-        ("QNA+ReRoPE", None, 78.22, 47.72, "qna-rerope-w{w}"),
-        ("KNA+NTK", None, 64.44, 43.02, "kna-ntk-fixed"),
-        ("KNA+YaRN", None, 84.19, 47.44, "kna-yarn"),
-        ("KNA+ReRoPE", None, 77.76, 47.73, "kna-rerope-w{w}"),
-        ("KNA-logn+NTK", None, 79.05, 47.43, "kna-logn-ntk-fixed"),
-        ("KNA-logn+YaRN", None, 83.95, 47.16, "kna-logn-yarn"),
-        ("KNA-logn+ReRoPE", None, 85.48, 48.78, "kna-logn-rerope-w{w}"),
-        ("CosA+NTK", None, 62.50, 42.77, "cosa-ntk-fixed"),
-        ("CosA+YaRN", None, 83.40, 47.80, "cosa-yarn"),
-        ("CosA+ReRoPE", None, 77.82, 47.80, "cosa-rerope-w{w}"),
-        ("CosA-logn+NTK", None, 78.97, 47.46, "cosa-logn-ntk-fixed"),
-        ("CosA-logn+YaRN", None, 82.28, 45.72, "cosa-logn-yarn"),
-        ("CosA-logn+ReRoPE", None, 85.67, 48.39, "cosa-logn-rerope-w{w}"),
+        ("QNA+NTK", 49.55, 52.28, 39.88, "qna-ntk-fixed"),
+        ("QNA+YaRN", 49.55, 82.53, 47.50, "qna-yarn"),
+        ("QNA+ReRoPE", 49.55, 78.22, 47.72, "qna-rerope-w{w}"),
+        ("QNA-logn+NTK", 49.42, 57.44, 41.56, "qna-logn-ntk-fixed"),
+        ("QNA-logn+YaRN", 49.42, 80.08, 45.16, "qna-logn-yarn"),
+        ("QNA-logn+ReRoPE", 49.42, 84.71, 48.31, "qna-logn-rerope-w{w}"),
+        ("KNA+NTK", 49.60, 64.44, 43.02, "kna-ntk-fixed"),
+        ("KNA+YaRN", 49.60, 84.19, 47.44, "kna-yarn"),
+        ("KNA+ReRoPE", 49.60, 77.76, 47.73, "kna-rerope-w{w}"),
+        ("KNA-logn+NTK", 49.58, 79.05, 47.43, "kna-logn-ntk-fixed"),
+        ("KNA-logn+YaRN", 49.58, 83.95, 47.16, "kna-logn-yarn"),
+        ("KNA-logn+ReRoPE", 49.58, 85.48, 48.78, "kna-logn-rerope-w{w}"),
+        ("CosA+NTK", 49.73, 62.50, 42.77, "cosa-ntk-fixed"),
+        ("CosA+YaRN", 49.73, 83.40, 47.80, "cosa-yarn"),
+        ("CosA+ReRoPE", 49.73, 77.82, 47.80, "cosa-rerope-w{w}"),
+        ("CosA-logn+NTK", 49.67, 78.97, 47.46, "cosa-logn-ntk-fixed"),
+        ("CosA-logn+YaRN", 49.67, 82.28, 45.72, "cosa-logn-yarn"),
+        ("CosA-logn+ReRoPE", 49.67, 85.67, 48.39, "cosa-logn-rerope-w{w}"),
     ]
     return [
         Published(name, 15, trained, repeated, natural, _windowed(ours, 128))
