@@ -470,7 +470,7 @@ def test_reversing_learns_in_the_other_order():
     assert all(abs(seed[length] - 0.5) < 0.05 for seed in plain for length in seed if length > 60)
     for way in WAYS[1:]:
         found = of("reverse_string", way)
-        assert all(0.59 < seed[40] < 0.7 for seed in found)
+        assert all(0.595 <= seed[40] < 0.685 for seed in found)
         assert all(seed[40] > seed[102] > seed[500] for seed in found)
         for known, half in zip(plain, found, strict=True):
             if way in (DRAWN, GRID):
