@@ -446,7 +446,9 @@ def test_two_cures_one_after_the_other():
     assert min(at(102, ways[GRID])) > 0.85
     for way in (DRAWN, GRID):
         assert sorted(abs(x - 0.5) < 2.5 * deviation for x in at(500, ways[way])) == [False, True, True]
+        assert max(at(500, ways[way])) > 0.8
     for without, scaled in ((DRAWN, LOG_N_DRAWN), (GRID, LOG_N_GRID)):
+        assert min(map(results.score, ways[scaled])) < max(map(results.score, ways[without]))  # they overlap
         assert all(a < b for a, b in zip(at(500, ways[without]), at(500, ways[scaled]), strict=True))
     first, _, last = zip(at(500, ways[GRID]), at(500, ways[LOG_N_GRID]), strict=True)
     assert [[f"{100 * x:.0f}" for x in pair] for pair in (first, last)] == [["58", "99"], ["47", "75"]]
@@ -475,6 +477,34 @@ def test_reversing_learns_in_the_other_order():
         for known, half in zip(plain, found, strict=True):
             if way in (DRAWN, GRID):
                 assert results.score(known) < results.score(half)
+    for positions in ("rope", "sinusoidal"):
+        for without, scaled in ((DRAWN, LOG_N_DRAWN), (GRID, LOG_N_GRID)):
+            scores = [mean(list(map(results.score, of("reverse_string", way, positions)))) for way in (without, scaled)]
+            assert scores[1] < scores[0]
+
+
+def test_a_constant_is_no_coin():
+    """Even pairs, RoPE, plain: from 128 on seed 1 has exactly the share of even."""
+    _, one, _ = of("even_pairs", PLAIN)
+    for length in REDUCED.test_lengths:
+        if length >= 128:
+            sources = (generator("data", "test", length, start) for start in (0, 64))
+            answers = torch.cat([TASKS["even_pairs"].sample(64, length, source)[1] for source in sources])
+            assert (answers == 0).double().mean().item() == pytest.approx(one[length], abs=1e-5)
+
+
+def test_factors_of_log_n():
+    for task, expected in (("even_pairs", "1.67"), ("reverse_string", "1.58")):
+        most, least = (n + TASKS[task].output_length(n) for n in (500, 40))
+        assert f"{math.log(most) / math.log(least):.2f}" == expected
+
+
+def test_points_above_blind():
+    """Published Transformer scores less those of a predictor that sees nothing."""
+    blind = {name: 100 * rl.chomsky.blind_score(TASKS[name])
+             for name in ("parity_check", "reverse_string", "cycle_navigation")}  # fmt: skip
+    published = {"parity_check": 52.0, "reverse_string": 62.3, "cycle_navigation": 61.9}
+    assert [round(published[name] - blind[name]) for name in published] == [2, 12, 42]
 
 
 def test_random_positions_change_what_is_learned():
