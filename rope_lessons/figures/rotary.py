@@ -152,8 +152,8 @@ def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[Ma
     axes.legend(loc="center right")
     last = "; ".join(f"{label}: {float(error[-1]):.0e}" for label, error in errors.items())
     return figure, (
-        "Largest error of the cosine table against the position, both axes logarithmic. The curve of bfloat16 reaches "
-        "its largest value after a few hundred positions; those of float32 climb with the position; the one "
+        "Largest error of the cosine table against the position, both axes logarithmic. The curve of bfloat16 is "
+        "above 1 from about a thousand positions on; those of float32 climb with the position; the one "
         "with float64 angles stays flat. At the last position "
         f"({int(positions[-1])}): {last}."
     )

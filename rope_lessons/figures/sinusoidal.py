@@ -84,7 +84,7 @@ def encoding_table(dim: int = 128, count: int = 100) -> tuple[MatplotlibFigure, 
     return figure, (
         f"Heat map of the encodings of the positions 0 to {count - 1}, one row each, {dim} channels wide. "
         "The channels on the left swing many times from top to bottom. Further right they swing ever more slowly, and "
-        "in the right half they hardly change: thin vertical stripes, the sines near 0 and the cosines near 1."
+        "on the right they hardly change: thin vertical stripes, the sines near 0 and the cosines near 1."
     )
 
 

@@ -230,15 +230,18 @@ def test_error_of_extrapolation_is_not_the_share_of_round_pairs():
     assert blind < score_bytes(512)[0] - 0.2
 
 
-def test_interpolation_is_not_steadier_at_a_large_factor():
-    """α = 8, five seeds: PI without training is behind direct extrapolation in accuracy and loss."""
+def test_interpolation_is_steadier_and_worse_at_a_large_factor():
+    """α = 8, five seeds, without training: PI is behind direct extrapolation over the text, and flat along it."""
     rows = stored_rows("radix_byte_lm")
-    assert mean_over_seeds(rows, "accuracy", method="pi", length=512) < mean_over_seeds(
-        rows, "accuracy", method="rope", length=512
-    )
-    assert mean_over_seeds(rows, "loss", method="pi", length=512) > mean_over_seeds(
-        rows, "loss", method="rope", length=512
-    )
+    for better, worse, what in (("rope", "pi", "accuracy"), ("pi", "rope", "loss")):
+        means = [mean_over_seeds(rows, what, method=name, length=512) for name in (better, worse)]
+        assert means[0] > means[1]
+    along = {name: np.array([row["accuracy_by_eighth"] for row in rows if (row["method"], row["length"]) == (name, 512)])
+             for name in ("pi", "rope")}  # fmt: skip
+    assert along["pi"].shape == along["rope"].shape == (5, 8)
+    spread = {name: float(np.ptp(found.mean(axis=0))) for name, found in along.items()}
+    assert spread["pi"] < 0.03 < 0.3 < spread["rope"]
+    assert (along["pi"][:, 6:] > along["rope"][:, 6:]).all()
 
 
 # --- bounds --------------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 Products are counted by PyTorch's counter on tensors without memory (device "meta"), pairs at the calls of the kernels.
 """
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import rope_lessons as rl
 from rope_lessons.attention import cache as cache_module
 from rope_lessons.attention import kernels
 
+BENCHMARK = Path(__file__).parents[2] / "results" / "bench_cpu.json"
 LENGTH, WINDOW, DIM = 96, 16, 16
 ROPE = rl.scheme("rope", dim=DIM)
 
@@ -96,6 +99,12 @@ def test_bent_distance_through_stock_kernels():
             results.append([output, *torch.autograd.grad((output * weights).sum(), tensors)])
         for fused, dense in zip(*results, strict=True):
             torch.testing.assert_close(fused, dense, atol=1e-11, rtol=1e-11)
+    stored = json.loads(BENCHMARK.read_text("utf8"))  # slower they are, less the longer the text is
+    for part in ("forward", "forward_and_backward"):
+        for name in ("rerope", "leaky-rerope"):
+            ratios = [row["ratio"] for row in stored[part] if row["what"].startswith(f"{name}, ")]
+            assert ratios == sorted(ratios, reverse=True)
+            assert 1.05 < min(ratios) < max(ratios) < 1.31
 
 
 def test_bent_only_at_test():
@@ -118,7 +127,13 @@ def test_invleaky_infers_as_plain_rope(scored):
     assert len(scored["forward"]) > 2
 
 
-def test_invleaky_trains_on_the_pairs_of_plain_attention(scored):
+def test_the_slowdown_of_training(scored):
+    """The stored benchmark: a step costs more than with plain RoPE, by far less than a half. The test plan is RoPE, and
+    the pairs of training are those of plain attention."""
+    (step,) = json.loads(BENCHMARK.read_text("utf8"))["training_step"]
+    assert 1.02 < step["ratio"] < 1.2
+    (test,) = set(rl.METHODS["invleaky"](layers=2, dim=64, window=16, slope=16).test)
+    assert test == rl.scheme("rope", dim=64)
     counts = []
     for slope in (1.0, 16.0):
         for calls in scored.values():
