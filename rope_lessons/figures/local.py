@@ -77,7 +77,7 @@ def local_alibi(heads: int = 8, share: float = 0.99) -> tuple[MatplotlibFigure, 
         held = math.log(1 / (1 - share)) / slope
         axis.plot([held], [share], "o", color=color, markersize=5)
         axis.text(held, 1.02, str(number), ha="center", va="bottom", fontsize=11, color=color)
-        said.append(f"head {number} {held:.0f}")
+        said.append(f"head {number} {math.ceil(held)}")  # whole tokens that hold at least this share
     axis.set_xscale("log", base=2)
     axis.set_xticks([1, 16, 64, 256, 1024, 4096], ["1", "16", "64", "256", "1024", "4096"])
     axis.set_ylim(0, 1.14)

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -440,6 +441,31 @@ def test_seen_or_declared():
             assert better[name] == pytest.approx(0, abs=0.5) if length == 128 else better[name] < -0.5, (length, name)
     ntk = [float(accuracies("stretches", method="ntk-aware", factor=4.0 * x).mean()) for x in (0.5, 1, 2, 4)]
     assert ntk == sorted(ntk)
+
+
+def test_where_the_smaller_factor_gains():
+    """Seed 0: PI's gain comes from the closed pairs; of the other two more from the open ones, at 512 bytes."""
+    model, windows = byte_lm.load(), byte_lm.evaluation_windows()[::16]
+    plain = rl.rope_frequencies(64)
+    closed = rl.turns(plain, 64) >= 1
+
+    def score(frequencies: torch.Tensor, length: int, scale: float) -> float:
+        attend = partial(rl.attention, frequencies=frequencies)
+        plan = (rl.scheme("rope", dim=64, rotary_scale=scale),) * 2
+        return 100 * float(byte_lm.evaluate(model, windows, length, plan, attend=attend)[0].mean())
+
+    def gains(seen: torch.Tensor, declared: torch.Tensor, length: int, scale: float = 1.0) -> list[float]:
+        """Of the closed pairs alone, of the open ones alone."""
+        mixed = torch.where(closed, declared, seen), torch.where(closed, seen, declared)
+        before = score(seen, length, scale)
+        return [score(x, length, scale) - before for x in mixed]
+
+    from_closed, from_open = gains(plain * 64 / 256, plain * 85 / 256, 256)
+    assert from_closed > 2
+    assert from_open < from_closed / 3
+    for frequencies, scale in ((rl.llama3_frequencies, 1.0), (rl.yarn_frequencies, rl.yarn_attention_factor(8))):
+        from_closed, from_open = gains(frequencies(64, 8, 64), frequencies(64, 512 / 85, 85), 512, scale)
+        assert from_open > from_closed > 0
 
 
 # --- the explorable and its text -----------------------------------------------------------------------------------

@@ -478,7 +478,15 @@ def test_heads_are_peaked_and_log_n_holds_them():
     rope = [mean(entropies(PLAIN, "rope", 64, column)) for column in ("entropy", "largest_weight", "spread")]
     assert rope == pytest.approx([1.19, 0.67, 2.77], abs=0.005)
     assert round(math.exp(rope[0]), 1) == 3.3
-    assert rope[2] > math.sqrt(math.log(64)) == pytest.approx(2.04, abs=0.01)
+    assert math.sqrt(math.log(64)) == pytest.approx(2.04, abs=0.01)
+    assert 1 - rope[2] ** 2 / math.log(64) < -0.8  # the formula's slope: it says that the entropy falls
+    assert 0.9 < rope[2] / math.sqrt(2 * math.log(64)) < 1  # near its border
+    ntk = mean(entropies(PLAIN, "ntk-aware-64", 64, "spread"))
+    assert ntk == pytest.approx(2.55, abs=0.005)
+    for spread in (2.8, ntk):  # what the simulation says
+        held = [simulated(spread, n, math.log(n, 64)) for n in (64, 256, 512)]
+        assert max(held) - min(held) < 0.2
+        assert simulated(spread, 512, 1.0) > held[0] + 1.2
     found = {
         which: [round(mean(entropies(which, "ntk-aware-64", n)), 2) for n in (64, 256, 512)]
         for which in (PLAIN, AFTER, TRAINED)
@@ -523,8 +531,12 @@ def test_what_belongs_to_the_length():
     assert near[1.35] == max(near.values()) == pytest.approx(near[1.0] + 0.9, abs=0.15)
     assert far[1.5] == max(far.values()) == pytest.approx(far[1.0] + 6.8, abs=0.2)
     assert near[1.5] > near[1.0] + 0.4
-    first_three = mean(case(AFTER, "ntk-aware-64", 512)[:3])
-    assert abs(far[1.5] - first_three) < 0.7
+    constant = pick("constants", method="ntk-aware-64", length=512, constant=1.5)
+    ahead = [
+        100 * row["accuracy"] - value for row, value in zip(constant, case(AFTER, "ntk-aware-64", 512)[:3], strict=True)
+    ]
+    assert [row["seed"] for row in constant] == [0, 1, 2]
+    assert all(0 < gap < 1 for gap in ahead)
     strengths = {
         s: mean([100 * r["accuracy"] for r in pick("strengths", strength=s)]) for s in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
     }

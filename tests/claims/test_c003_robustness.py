@@ -33,19 +33,15 @@ def test_bytes_are_guessed_from_the_last_few():
 
 
 def test_a_window_fails_where_the_task_is_not_local():
-    """The row with the lowest loss answers no question about a byte beyond its window. ReRoPE, with more loss, does."""
-    recall, relatives = stored_rows("rerope", "recall"), stored_rows("rerope", "relatives")
-
-    def answered(method: str, scale: bool, distance: int) -> float:
-        found = [row["recall"][str(distance)] for row in recall if (row["method"], row["scale"]) == (method, scale)]
-        assert len(found) >= 3
-        return float(np.mean(found))
-
-    assert max(answered("window-64", False, distance) for distance in (96, 192, 384)) < 0.05
-    assert answered("rerope-32", True, 384) == 1
-    window = mean_over_seeds(relatives, "loss", method="window-64", length=512)
-    rows = [row for row in stored_rows("rerope") if row["seed"] in (0, 1, 2)]
-    assert window < mean_over_seeds(rows, "loss", model="log n†", method="rerope-32", length=512)
+    """The row with the lowest loss only guesses beyond its window. ReRoPE, with more loss, answers everything."""
+    rows = [row for row in stored_rows("local") if row["method"] == "rope"]
+    tests = {test: [row for row in rows if row["test"] == test] for test in {row["test"] for row in rows}}
+    loss = {test: float(np.mean([row["long"]["loss"] for row in found])) for test, found in tests.items()}
+    assert min(loss, key=loss.__getitem__) == "LM-Infinite, 1"
+    far = [row["recall"][distance] for row in tests["LM-Infinite, 1"] for distance in ("40", "96", "192", "384")]
+    assert len(far) == 12
+    assert np.mean(far) < 0.06
+    assert all(set(row["recall"].values()) == {1.0} for row in tests["ReRoPE, log n"])
 
 
 # --- robustness: definitions ---------------------------------------------------------------------------------------
