@@ -232,8 +232,10 @@ def test_interpolation_is_steadier_and_worse_at_a_large_factor():
     for better, worse, what in (("rope", "pi", "accuracy"), ("pi", "rope", "loss")):
         means = [mean_over_seeds(rows, what, method=name, length=512) for name in (better, worse)]
         assert means[0] > means[1]
-    along = {name: np.array([row["accuracy_by_eighth"] for row in rows if (row["method"], row["length"]) == (name, 512)])
-             for name in ("pi", "rope")}  # fmt: skip
+    along = {}
+    for name in ("pi", "rope"):
+        found = [row for row in rows if (row["method"], row["length"]) == (name, 512)]
+        along[name] = np.array([row["accuracy_by_eighth"] for row in found])
     assert along["pi"].shape == along["rope"].shape == (5, 8)
     spread = {name: float(np.ptp(found.mean(axis=0))) for name, found in along.items()}
     assert spread["pi"] < 0.03 < 0.3 < spread["rope"]
