@@ -373,6 +373,7 @@ def test_what_the_parts_do():
     behind = [f"{loss[m, 'tiger', 1] - loss[m, 'adamw', 1]:.2f}" for m in (gau, plain)]
     assert "still {} to {} nats behind AdamW".format(*behind) in CHAPTER
     assert all(run_of(m, "tiger")["learning_rate"] == 1.5e-2 for m in ("gau", "transformer"))
+    assert all(run_of(m, "tiger")["moved"] > 0.9 * run_of(m, "adamw")["moved"] for m in ("gau", "transformer"))
 
 
 def test_rows_that_never_come():

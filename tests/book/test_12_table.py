@@ -344,6 +344,51 @@ def test_what_does_not():
     assert all(abs(there(*pair)) < 1 and there(*pair) * gain(*pair)[0] < 0 for pair in close)
 
 
+def test_needles_at_home_and_near():
+    """Without a scale the key is hardly found at 64 bytes either, nor right before the question."""
+
+    def found(name: str, times: int) -> shootout.Line:
+        return shootout.pick(LINES, name, "passkey", times, "found")
+
+    for plain, scaled in (("rope", "rope-logn"), ("rerope-w32", "rerope-w32-logn")):
+        assert found(plain, 1).value < 0.1
+        assert found(scaled, 1).value > found(plain, 1).value + 0.1
+        assert found(plain, 8).along[-1] < 0.05
+
+
+def test_rope_in_the_second_half():
+    """Some eight points behind the window on natural text."""
+    along = [shootout.pick(LINES, name).along[8:] for name in ("window", "rope")]
+    behind = 100 * (sum(along[0]) - sum(along[1])) / 8
+    assert 7.5 < behind < 8.5
+
+
+def test_taxes_of_the_frequency_changes():
+    taxes = {name: percent(name, times=1, metric="tax") for name in ROWS}
+    fixed = [tax for name, tax in taxes.items() if "ntk-fixed" in name]
+    assert len(fixed) == 9
+    assert 0.5 < min(fixed) < max(fixed) < 1.2
+    assert all(1.7 < taxes[name] < 3.1 for name in taxes if "yarn" in name)
+    assert all(1.8 < taxes[name] < 2.1 for name in taxes if name.startswith("ntk-mixed"))
+
+
+def test_the_seventh_point():
+    published = {row.ours(N, 8.0, 4): row.repeated for row in shootout.published()}
+    larger, usual = "invleaky-w16-logn-b80000", "invleaky-w16-logn"
+    assert -1.5 < published[larger] - published[usual] < -0.5
+    assert gain(larger, usual, REPEATED)[1] > 0
+
+
+def test_frequency_changes_are_behind_the_window():
+    """Those of a pretrained model, on natural text; YaRN and dynamic NTK are about level."""
+    kinds = ("pi", "ntk-", "dynamic", "yarn", "rope")
+    names = [name for name in ROWS if name.startswith(kinds) and ROWS[name].training == ROWS["rope"].training]
+    assert len(names) == 16
+    assert all(surely("window", name) for name in names)
+    _, low, high = gain("dynamic-ntk", "yarn")
+    assert low < 0 < high
+
+
 def test_log_n_is_a_part_of_what_hwfa2_lacks():
     """On repeated text it takes more than half of the way to HWFA; on natural text it does nothing that can be seen."""
     for full in (1, 2):
