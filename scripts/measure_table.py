@@ -1,6 +1,6 @@
 """Train the models of the results table and test every row, at the training length and at 2, 4, 8 and 16 times it.
 
-    python scripts/measure_table.py --processes 2         # on a CPU: gau-0.3m, seeds 0 to 2; 10 to 15 minutes a seed
+    python scripts/measure_table.py --processes 2         # on a CPU: gau-0.3m, seeds 0 to 2; 10 to 16 minutes a seed
     python scripts/measure_table.py --seeds 0 --minutes 60        # a piece of it; the same line goes on from there
     python scripts/measure_table.py --seeds 0 1 2 3 4 --join      # seeds measured before are not measured again
 

@@ -17,7 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -341,7 +341,7 @@ def count_all(
         counts = count(loaded[1], row, corpus, recipe.train_length, tests, DTYPES[recipe.dtype])
         _keep(_path(model, row), counts, _key(model, row, corpus, tests))
         about = {"recipe": training.identity(model.recipe, model.corpus), "sha256": model.sha256, "tested": _where()}
-        (model.folder / ABOUT).write_text(json.dumps(about, sort_keys=True))
+        checkpoint.write_whole(model.folder / ABOUT, partial(Path.write_text, data=json.dumps(about, sort_keys=True)))
     return True
 
 
