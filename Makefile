@@ -1,5 +1,7 @@
 # Every target works alone in a fresh clone: it makes the virtual environment first.
 PYTHON ?= python3
+# What is installed: the pinned versions, or requirements-cpu.lock and requirements-pypi.lock, which have hashes besides.
+REQUIREMENTS ?= requirements.txt
 BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
@@ -14,9 +16,9 @@ help:
 	@echo "make address    write the repository's address (from _config.yml) wherever it is needed"
 	@echo "make clean      delete the build and the environment"
 
-.venv/.installed: requirements.txt pyproject.toml
+.venv/.installed: $(REQUIREMENTS) pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --requirement requirements.txt
+	$(BIN)/pip install --quiet --requirement $(REQUIREMENTS)
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
