@@ -5,14 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rope_lessons._checks import device_named
+
 
 def float64_device(device: torch.device | str | None) -> torch.device | None:
     """Where float64 tensors for ``device`` live: the device itself, or the CPU for MPS.
 
-    >>> float64_device("mps"), float64_device("cpu")
+    >>> float64_device(torch.device("mps")), float64_device("cpu")
     (device(type='cpu'), device(type='cpu'))
     """
-    device = None if device is None else torch.device(device)
+    device = device_named(device)
     return torch.device("cpu") if device is not None and device.type == "mps" else device
 
 

@@ -39,7 +39,7 @@ def check(
     moved: dict[str, Any] = {name: value if value is None else value.to(device) for name, value in options.items()}
     moved |= {"frequencies": frequencies if frequencies is None else frequencies.to(device), "length": length}
     q, k, v = (x.to(device) for x in qkv)
-    output, lse = rl.attention_with_lse(q, k, v, scheme, backend="reference", **moved)
+    output, lse = rl.attention(q, k, v, scheme, backend="reference", **moved, return_lse=True)
     assert output.dtype == lse.dtype == torch.float64
     torch.testing.assert_close(output.cpu(), wanted_output, atol=1e-12, rtol=0)
     torch.testing.assert_close(lse.cpu(), wanted_lse, atol=1e-11, rtol=0)
@@ -176,8 +176,8 @@ def test_padding_may_hold_anything(device: torch.device) -> None:
 def test_low_precision_is_cast_once(name: str, dtype: torch.dtype, device: torch.device) -> None:
     """Attention in bfloat16 is exactly the float32 result cast once: nothing in between is rounded."""
     q, k, v = (x.to(device, dtype) for x in inputs(q_len=7))
-    wide, lse = rl.attention_with_lse(q.float(), k.float(), v.float(), SETTINGS[name])
-    narrow, narrow_lse = rl.attention_with_lse(q, k, v, SETTINGS[name])
+    wide, lse = rl.attention(q.float(), k.float(), v.float(), SETTINGS[name], return_lse=True)
+    narrow, narrow_lse = rl.attention(q, k, v, SETTINGS[name], return_lse=True)
     assert narrow.dtype == dtype
     assert torch.equal(narrow, wide.to(dtype))
     assert torch.equal(narrow_lse, lse)
@@ -235,7 +235,7 @@ def test_bias_of_minus_infinity_hides(device: torch.device) -> None:
     bias = torch.zeros(7, 7, dtype=torch.float64, device=device)
     bias[3, :] = -torch.inf
     bias[5, 2] = -torch.inf
-    output, lse = rl.attention_with_lse(q, k, v, Scheme(ROPE), bias=bias)
+    output, lse = rl.attention(q, k, v, Scheme(ROPE), bias=bias, return_lse=True)
     assert (output[:, :, 3] == 0).all()
     assert (lse[:, :, 3] == -torch.inf).all()
     hidden = rl.attention(q, k, v, Scheme(ROPE), bias=torch.where(bias == 0, bias, -1e9))
@@ -309,7 +309,9 @@ def test_merging_by_log_sum_exp(device: torch.device) -> None:
     scheme = Scheme(ROPE, window=3, slope=0.5, causal=False)
     far = torch.where(torch.arange(7, device=device) < 4, 0.0, -torch.inf)
     near = torch.where(torch.arange(7, device=device) < 4, -torch.inf, 0.0)
-    (out_far, lse_far), (out_near, lse_near) = (rl.attention_with_lse(q, k, v, scheme, bias=b) for b in (far, near))
+    (out_far, lse_far), (out_near, lse_near) = (
+        rl.attention(q, k, v, scheme, bias=b, return_lse=True) for b in (far, near)
+    )
     share = torch.sigmoid(lse_far - lse_near).unsqueeze(-1)
     merged = share * out_far + (1 - share) * out_near
     torch.testing.assert_close(merged, rl.attention(q, k, v, scheme), atol=1e-12, rtol=0)
@@ -321,7 +323,7 @@ def test_gradcheck(name: str, device: torch.device) -> None:
     q, k, v = (x.to(device).requires_grad_() for x in inputs(batch=1, heads=2, kv_heads=1, q_len=4))
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return rl.attention_with_lse(q, k, v, scheme)
+        return rl.attention(q, k, v, scheme, return_lse=True)
 
     assert torch.autograd.gradcheck(run, (q, k, v))
 
@@ -337,7 +339,9 @@ def test_gradcheck_frequencies(shape: tuple[int, ...], device: torch.device) -> 
 def test_blind_rows_have_finite_gradients(device: torch.device) -> None:
     q, k, v = (x.to(device).requires_grad_() for x in inputs())
     ids = torch.tensor([-1, -1, 0, 0, 1, 1, -1], device=device)
-    output, lse = rl.attention_with_lse(q, k, v, Scheme(ROPE, window=2, slope=0.0, scale=LogN(4)), document_ids=ids)
+    output, lse = rl.attention(
+        q, k, v, Scheme(ROPE, window=2, slope=0.0, scale=LogN(4)), document_ids=ids, return_lse=True
+    )
     (output.square().sum() + lse[:, :, 2:6].sum()).backward()
     for x in (q, k, v):
         assert x.grad is not None
@@ -350,7 +354,7 @@ def test_blind_rows_have_finite_gradients(device: torch.device) -> None:
 def test_dtypes(dtype: torch.dtype, device: torch.device) -> None:
     """Scores and softmax are float32 whatever the inputs: the result is that of the same numbers, cast once."""
     q, k, v = (x.to(device=device, dtype=dtype) for x in inputs())
-    output, lse = rl.attention_with_lse(q, k, v, SETTINGS["sinks"])
+    output, lse = rl.attention(q, k, v, SETTINGS["sinks"], return_lse=True)
     assert (output.dtype, lse.dtype) == (dtype, torch.float32)
     exact = rl.attention(q.double(), k.double(), v.double(), SETTINGS["sinks"])
     error = (output.double() - exact).abs()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -58,7 +61,7 @@ def decode(
     steps = []
     for a, b in ends(chunks):
         q, k, v = (x[:, :, a:b] for x in qkv)
-        steps.append(rl.attention_with_lse(q, k, v, scheme, cache=cache, **options))
+        steps.append(rl.attention(q, k, v, scheme, cache=cache, **options, return_lse=True))
     outputs, logs = zip(*steps, strict=True)
     return torch.cat(outputs, dim=2), torch.cat(logs, dim=2)
 
@@ -76,7 +79,7 @@ def one_shot(
     for a, b in ends(chunks):
         given = options | ({} if ids is None else {"document_ids": ids[..., :b]})
         steps.append(
-            rl.attention_with_lse(q[:, :, a:b], k[:, :, :b], v[:, :, :b], scheme, backend="reference", **given)
+            rl.attention(q[:, :, a:b], k[:, :, :b], v[:, :, :b], scheme, backend="reference", **given, return_lse=True)
         )
     outputs, logs = zip(*steps, strict=True)
     return torch.cat(outputs, dim=2), torch.cat(logs, dim=2)
@@ -494,3 +497,74 @@ def test_inside_a_compiled_model() -> None:
     torch.testing.assert_close(torch.cat(steps, dim=2), wanted, atol=1e-10, rtol=0)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 2
     torch._dynamo.reset()
+
+
+# --- what it is handed, and when ----------------------------------------------------------------------------------
+
+
+def test_rows_that_do_not_exist() -> None:
+    settings = SCHEMES["rope"]
+    for padding in (None, torch.tensor([1, 0])):
+        cache, qkv = KVCache(settings, padding=padding), inputs(q_len=5)
+        decode(tuple(x[:, :, :4] for x in qkv), settings, cache, (4,))
+        for rows in ([0, 2], [-1, 0]):
+            with pytest.raises(ValueError, match=f"rows must be from 0 to 1, .*got {min(rows)} to {max(rows)}"):
+                cache.reorder(torch.tensor(rows))
+        output, _ = decode(tuple(x[:, :, 4:] for x in qkv), settings, cache, (1,))  # nothing was changed
+        ids = None if padding is None else torch.tensor([[-1, 0, 0, 0, 0], [0] * 5])
+        wanted = rl.attention(*qkv, settings, document_ids=ids)
+        torch.testing.assert_close(output, wanted[:, :, 4:], atol=1e-12, rtol=0)
+
+
+def test_the_callers_padding_may_change() -> None:
+    settings, padding = SCHEMES["rope"], torch.tensor([2, 0])
+    cache, qkv = KVCache(settings, padding=padding), inputs(q_len=5)
+    padding.fill_(4)
+    output, _ = decode(qkv, settings, cache, (3, 2))
+    ids = torch.tensor([[-1, -1, 0, 0, 0], [0] * 5])
+    torch.testing.assert_close(output, rl.attention(*qkv, settings, document_ids=ids), atol=1e-12, rtol=0)
+
+
+def test_layers_out_of_step() -> None:
+    """Every layer takes the same tokens: a layer that is named wrongly, or left out, is noticed at the next call."""
+    settings = SCHEMES["rerope_in_a_window"]
+    cache, (q, k, v) = KVCache((settings,) * 3), inputs(q_len=9)
+
+    def step(layer: int, a: int, b: int) -> None:
+        rl.attention(*(x[:, :, a:b] for x in (q, k, v)), settings, cache=cache, layer=layer)
+
+    for layer in (0, 1, 2):
+        step(layer, 0, 4)
+    step(1, 4, 5)  # any order within a step
+    for layer, a, b in ((1, 5, 6), (0, 4, 6), (2, 4, 7)):
+        with pytest.raises(ValueError, match=rf"layer must be one whose turn it is: .*Layer {layer} holds"):
+            step(layer, a, b)
+    with pytest.raises(ValueError, match="layer must be one whose turn it is"):
+        cache.extend(k[:, :, 5:6], v[:, :, 5:6], layer=1)
+    cache.truncate(len(cache))  # the unfinished step is taken back
+    for layer in (0, 1, 2):
+        step(layer, 4, 9)
+    assert len(cache) == 9
+
+
+@pytest.mark.parametrize("name", ["rerope_and_sinks", "dynamic_ntk"])
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+def test_copied_and_pickled(name: str, way: Callable[[KVCache], KVCache]) -> None:
+    settings, omega = SCHEMES[name], None if name == "dynamic_ntk" else ROPE()
+    cache, qkv = KVCache(settings, padding=torch.tensor([1, 0])), inputs(q_len=9)
+    decode(tuple(x[:, :, :7] for x in qkv), settings, cache, (6, 1), frequencies=omega)
+    other = way(cache)
+    output, _ = decode(tuple(x[:, :, 7:] for x in qkv), settings, other, (1, 1), frequencies=omega)
+    ids = torch.tensor([[-1] + [0] * 8, [0] * 9])
+    wanted, _ = one_shot(qkv, settings, (7, 1, 1), ids, frequencies=omega)
+    torch.testing.assert_close(output, wanted[:, :, 7:], atol=1e-12, rtol=0)
+    other.reset()
+    assert len(other) == 0
+
+
+def test_frequencies_that_are_none() -> None:
+    cache, (_, k, v) = KVCache(SCHEMES["rope"]), inputs(q_len=3)
+    for wrong, got in (([1.0], "list"), (torch.ones(4), "torch.float32")):
+        with pytest.raises(TypeError, match=f"frequencies must be .*got {got}"):
+            cache.extend(k, v, frequencies=wrong)
+    assert len(cache) == 0

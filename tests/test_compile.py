@@ -76,7 +76,7 @@ def test_sinusoidal_encoding() -> None:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_attention(name: str) -> None:
     def attend(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return rl.attention_with_lse(q, k, v, SCHEMES[name])
+        return rl.attention(q, k, v, SCHEMES[name], return_lse=True)
 
     check(attend, queries_keys_values)
 

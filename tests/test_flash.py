@@ -6,11 +6,13 @@ import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -60,8 +62,15 @@ def check(inputs: list[Tensor], scheme: Scheme, *, frequencies: Tensor | None = 
     learned = [] if frequencies is None else [frequencies.to(device)]
 
     def run(backend: str) -> Callable[..., tuple[Tensor, Tensor]]:
-        return lambda q, k, v, *omega: rl.attention_with_lse(
-            q, k, v, scheme, backend=backend, frequencies=omega[0] if omega else None, **options
+        return lambda q, k, v, *omega: rl.attention(
+            q,
+            k,
+            v,
+            scheme,
+            backend=backend,
+            frequencies=omega[0] if omega else None,
+            **options,
+            return_lse=True,
         )
 
     found = with_gradients(run("flash"), [*inputs, *learned])
@@ -148,7 +157,7 @@ def test_the_equation(slope: float, device: torch.device) -> None:
     q, k, v = make(device, exact_dtype(device), 7, 9, kv_heads=1, value_dim=5)
     scheme = Scheme(ROPE, window=3, slope=slope, scale=LogN(5, floor=2), rotary_scale=1.25, layout="interleaved")
     wanted = attention_by_equation(*(x.double().cpu() for x in (q, k, v)), scheme, frequencies=ROPE())
-    found = rl.attention_with_lse(q, k, v, scheme, backend="flash")
+    found = rl.attention(q, k, v, scheme, backend="flash", return_lse=True)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a.double().cpu(), b, atol=1e-12 if a.dtype == torch.float64 else 1e-5, rtol=0)
 
@@ -161,7 +170,7 @@ def test_window_edge(slope: float, window: int, device: torch.device) -> None:
     length = 2 * window + 3
     q, k, _ = make(device, exact_dtype(device), length, heads=1)
     v = torch.eye(length, dtype=q.dtype, device=device)[None, None]
-    weights, lse = rl.attention_with_lse(q, k, v, Scheme(ROPE, window=window, slope=slope), backend="flash")
+    weights, lse = rl.attention(q, k, v, Scheme(ROPE, window=window, slope=slope), backend="flash", return_lse=True)
     for i, distance in itertools.product(range(length), (window - 1, window, window + 1)):
         if distance > i:
             continue
@@ -381,6 +390,66 @@ def test_inputs_that_are_not_contiguous(device: torch.device) -> None:
     assert torch.autograd.grad(output.sum(), plain)[0].isfinite().all()  # its gradient is an expanded one
 
 
+# The same tensor (batch, heads, seq, channels) in another order of memory.
+MEMORY: dict[str, Callable[[Tensor], Tensor]] = {
+    "heads last": lambda x: x.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2),
+    "heads before channels": lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+    "channels before tokens": lambda x: x.mT.contiguous().mT,
+    "channels first": lambda x: x.permute(3, 0, 1, 2).contiguous().permute(1, 2, 3, 0),
+    "every other channel": lambda x: torch.stack((x, x), dim=-1)[..., 0],
+    "inside a larger one": lambda x: pad(x, (3, 2, 1, 4))[:, :, 1:-4, 3:-2],
+}
+
+
+@pytest.mark.parametrize("value_dim", [4, 8, 12])
+@pytest.mark.parametrize("order", MEMORY)
+def test_order_of_memory(order: str, value_dim: int, device: torch.device) -> None:
+    """Whatever the value dimension: values that are filled up with zeros must be read in their own order."""
+    inputs = make(device, exact_dtype(device), 11, batch=2, heads=4, kv_heads=2, head_dim=12, value_dim=value_dim)
+    inputs = [MEMORY[order](x) for x in inputs]
+    for scheme in (Scheme(), SETTINGS["rerope_log_n"], *(Scheme(visible_window=window) for window in (1, 2, 5))):
+        check(inputs, scheme)
+
+
+def test_one_head_out_of_a_fused_projection(device: torch.device) -> None:
+    """The stride of an axis with one entry means nothing, but the CPU kernel lays its output out by those of q."""
+    fused = torch.randn(2, 40, 3 * 5).to(device, exact_dtype(device))
+    for rows in (fused, fused[:1]):
+        q, k, v = (x.unsqueeze(-1).permute(0, 3, 1, 2) for x in rows.split(5, dim=-1))
+        assert q.stride()[1:] == (1, 15, 1)
+        check([q, k, v], Scheme())
+        check([q[:, :, -30:], k, v], Scheme(visible_window=20))
+        check([q[:, :, :1].expand_as(q), k, v], Scheme())  # one query for all
+
+
+@pytest.mark.parametrize("order", MEMORY)
+def test_kernels_get_channels_next_to_each_other(order: str) -> None:
+    x = torch.randn(2, 4, 11, 12)
+    for multiple in (1, 8, 12, 16):
+        found = kernels._aligned(MEMORY[order](x), multiple)
+        assert found.stride(-1) == 1
+        assert found.shape[-1] % multiple == 0
+        assert torch.equal(found[..., :12], x)
+        assert not found[..., 12:].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("keys", [1, 2, 3, 7, 8, 15, 16, 17])
+def test_nan_in_nan_out(keys: int, dtype: torch.dtype, device: torch.device) -> None:
+    """A query of NaN has an output of NaN however few keys it sees, and leaves the others alone."""
+    if kernels.choose_kernel(device, dtype, 8)[0] is None:
+        pytest.skip(f"no kernel for {dtype} here")
+    for scheme in (Scheme(ROPE, visible_window=keys), Scheme(ROPE, window=keys, slope=0.0)):
+        q, k, v = make(device, dtype, 40)
+        q[:, :, 20] = torch.nan
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        output, lse = rl.attention(*inputs, scheme, backend="flash", return_lse=True)
+        sick = torch.arange(40, device=device) == 20
+        assert torch.equal(output.isnan(), sick.view(-1, 1).expand_as(output))
+        assert torch.equal(lse.isnan(), sick.expand_as(lse))
+        assert torch.autograd.grad(output.sum(), inputs)[0][:, :, 20].isnan().all()
+
+
 def test_chunks_are_the_whole(device: torch.device) -> None:
     """Prefill in chunks, for every place to cut."""
     q, k, v = make(device, exact_dtype(device), 13, kv_heads=1)
@@ -462,7 +531,7 @@ def test_error_beside_eager(length: int, window: int, dtype: torch.dtype, device
     scheme = Scheme(ROPE, window=window, slope=0.125)
 
     def run(backend: str) -> Callable[..., tuple[Tensor, Tensor]]:
-        return lambda *qkv: rl.attention_with_lse(*qkv, scheme, backend=backend)
+        return lambda *qkv: rl.attention(*qkv, scheme, backend=backend, return_lse=True)
 
     wanted = with_gradients(run("reference"), [x.double() for x in inputs], of_lse=False)
     ours = with_gradients(run("flash"), inputs, of_lse=False)
@@ -475,7 +544,83 @@ def test_error_beside_eager(length: int, window: int, dtype: torch.dtype, device
 @pytest.mark.parametrize("name", ["rerope_log_n", "visible_window", "partial", "bidirectional"])
 def test_gradcheck(name: str) -> None:
     inputs = [x.requires_grad_() for x in make(torch.device("cpu"), torch.float64, 3, 5, kv_heads=1)]
-    assert torch.autograd.gradcheck(lambda *qkv: rl.attention_with_lse(*qkv, SETTINGS[name], backend="flash"), inputs)
+    assert torch.autograd.gradcheck(
+        lambda *qkv: rl.attention(*qkv, SETTINGS[name], backend="flash", return_lse=True), inputs
+    )
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_differentiated_twice(name: str) -> None:
+    """A second derivative, and a third: the backward of the kernels is replaced by the definition of the operation."""
+    scheme = SETTINGS[name]
+    inputs = [x.requires_grad_() for x in make(torch.device("cpu"), torch.float64, 3, 5, kv_heads=1)]
+
+    def thrice(backend: str) -> Tensor:
+        value = rl.attention(*inputs, scheme, backend=backend).pow(3).sum()
+        for _ in range(3):
+            value = torch.autograd.grad(value, inputs[0], create_graph=True)[0].square().sum()
+        return value
+
+    torch.testing.assert_close(thrice("flash"), thrice("reference"), atol=1e-12, rtol=1e-10)
+    if name == "rerope_log_n":
+        function = partial(rl.attention, scheme=scheme, backend="flash", return_lse=True)
+        assert torch.autograd.gradgradcheck(function, inputs, fast_mode=True)
+
+
+def test_differentiated_twice_with_documents_and_shared_tensors() -> None:
+    """One tensor as query, key and value: each use has its own share of the derivative."""
+    x = torch.randn(2, 2, 9, 8, dtype=torch.float64, requires_grad=True)
+    omega = ROPE().requires_grad_()
+    ids = torch.tensor([[4, 4, 4, 7, 7, 4, 4, 4, 4], [-1, -1, 0, 0, 0, 0, 2, 2, -1]])
+
+    def second(backend: str) -> tuple[Tensor, ...]:
+        output = rl.attention(x, x, x, SETTINGS["rerope_log_n"], frequencies=omega, document_ids=ids, backend=backend)
+        first = torch.autograd.grad(output.square().sum(), (x, omega), create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), (x, omega))
+
+    torch.testing.assert_close(second("flash"), second("reference"), atol=1e-9, rtol=1e-9)
+
+
+def test_one_backward_holds_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dense way is for create_graph=True only: not for a plain backward, a checkpointed or a compiled one."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("dense")
+
+    monkeypatch.setattr(bands, "_differentiable_backward", refuse)
+    inputs = [x.requires_grad_() for x in make(torch.device("cpu"), torch.float32, 33)]
+
+    def run(*qkv: Tensor) -> Tensor:
+        return rl.attention(*qkv, SETTINGS["rerope_log_n"], backend="flash").square().sum()
+
+    torch._dynamo.reset()
+    for function in (
+        run,
+        torch.compile(run, fullgraph=True, backend="aot_eager"),
+        lambda *qkv: checkpoint(run, *qkv, use_reentrant=False),
+    ):
+        assert all(g.isfinite().all() for g in torch.autograd.grad(function(*inputs), inputs))
+    with pytest.raises(AssertionError, match="dense"):
+        torch.autograd.grad(run(*inputs), inputs, create_graph=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("window", [0, 256])
+def test_gradients_of_the_frequencies_in_16_bits(window: int, dtype: torch.dtype) -> None:
+    """They are those of float32: terms as large as the positions nearly cancel, and 16 bits would leave noise (an
+    error of four times the derivative of one pair, with this window and 4096 tokens)."""
+    scheme = Scheme(ROPE, window=window, slope=0.0) if window else Scheme(ROPE)
+    inputs = [torch.randn(1, 1, 2048, 8).to(dtype) for _ in range(3)]
+    weights = torch.randn(1, 1, 2048, 8).to(dtype)
+    assert rl.attention(*inputs, scheme, frequencies=ROPE().requires_grad_(), backend="flash").dtype == dtype
+
+    def gradient(wide: torch.dtype) -> Tensor:
+        omega = ROPE().requires_grad_()
+        output = rl.attention(*(x.to(wide) for x in inputs), scheme, frequencies=omega, backend="flash")
+        return torch.autograd.grad((output.double() * weights.double()).sum(), omega)[0]
+
+    wanted = gradient(torch.float64)
+    assert ((gradient(dtype) - wanted).abs() <= 1e-3 * wanted.abs() + 1e-5 * wanted.norm()).all()
 
 
 @pytest.mark.parametrize("shape", [(4,), (3,), (4, 4)])
@@ -489,7 +634,7 @@ def test_gradients_of_the_frequencies(shape: tuple[int, ...], device: torch.devi
 def test_one_of_the_two_outputs_is_enough(device: torch.device) -> None:
     """The gradient of the output alone and of the log-sum-exp alone add up to that of both."""
     inputs = [x.requires_grad_() for x in make(device, exact_dtype(device), 7)]
-    output, lse = rl.attention_with_lse(*inputs, SETTINGS["rerope_log_n"], backend="flash")
+    output, lse = rl.attention(*inputs, SETTINGS["rerope_log_n"], backend="flash", return_lse=True)
     both, one, other = (
         torch.autograd.grad(loss, inputs, retain_graph=True, allow_unused=True)
         for loss in (output.square().sum() + lse.square().sum(), output.square().sum(), lse.square().sum())
@@ -727,14 +872,14 @@ def test_each_cuda_kernel(only: str, dtype: torch.dtype) -> None:
     scheme = Scheme(FrequencySpec("rope", dim=64), window=100, slope=0.125)
     inputs = make(device, dtype, 777, batch=2, heads=4, kv_heads=2, head_dim=64)
     wanted = with_gradients(
-        lambda *qkv: rl.attention_with_lse(*qkv, scheme, backend="reference"), [x.double() for x in inputs]
+        lambda *qkv: rl.attention(*qkv, scheme, backend="reference", return_lse=True), [x.double() for x in inputs]
     )
     with sdpa_kernel(getattr(SDPBackend, only)):
         name, why = kernels.choose_kernel(device, dtype, 64)
         if name is None:
             pytest.skip(f"this card has no such kernel: {why}")
         assert name == only.split("_")[0].lower()
-        found = with_gradients(lambda *qkv: rl.attention_with_lse(*qkv, scheme, backend="flash"), inputs)
+        found = with_gradients(lambda *qkv: rl.attention(*qkv, scheme, backend="flash", return_lse=True), inputs)
     bound = {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float32: 1e-3}[dtype]
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a.double(), b.double(), atol=bound, rtol=bound)
@@ -750,9 +895,9 @@ def test_near_on_cuda_with_and_without_the_sliding_window(slides: bool, monkeypa
     monkeypatch.setitem(kernels.KERNELS, "flash", kernels.KERNELS["flash"]._replace(slides=lambda: slides))
     inputs = make(device, torch.float16, 500, 777, batch=2, heads=4, kv_heads=2, head_dim=64)
     scheme = Scheme(FrequencySpec("rope", dim=64), window=100, slope=0.125)
-    found = with_gradients(lambda *qkv: rl.attention_with_lse(*qkv, scheme, backend="flash"), inputs)
+    found = with_gradients(lambda *qkv: rl.attention(*qkv, scheme, backend="flash", return_lse=True), inputs)
     wide = [x.double() for x in inputs]
-    wanted = with_gradients(lambda *qkv: rl.attention_with_lse(*qkv, scheme, backend="reference"), wide)
+    wanted = with_gradients(lambda *qkv: rl.attention(*qkv, scheme, backend="reference", return_lse=True), wide)
     for a, b in zip(found, wanted, strict=True):
         torch.testing.assert_close(a.double(), b.double(), atol=0.02, rtol=0.02)
 

@@ -27,8 +27,8 @@ def check(
     """Output and log-sum-exp agree with the reference; on a GPU in float32, with the gradients."""
     if device.type == "cuda":
         return check_on_cuda(qkv, scheme, device, **options)
-    output, lse = rl.attention_with_lse(*qkv, scheme, backend="flex", **options)
-    wanted, wanted_lse = rl.attention_with_lse(*qkv, scheme, backend="reference", **options)
+    output, lse = rl.attention(*qkv, scheme, backend="flex", **options, return_lse=True)
+    wanted, wanted_lse = rl.attention(*qkv, scheme, backend="reference", **options, return_lse=True)
     assert (output.dtype, lse.dtype) == (wanted.dtype, wanted_lse.dtype)
     torch.testing.assert_close(output, wanted, atol=atol, rtol=0)
     torch.testing.assert_close(lse, wanted_lse, atol=10 * atol, rtol=0)
@@ -41,7 +41,7 @@ def check_on_cuda(qkv: tuple[Tensor, Tensor, Tensor], scheme: Scheme, device: to
     sides = []
     for backend in ("flex", "reference"):
         q, k, v = (x.to(device, torch.float32).requires_grad_() for x in qkv)
-        output, lse = rl.attention_with_lse(q, k, v, scheme, backend=backend, **options)
+        output, lse = rl.attention(q, k, v, scheme, backend=backend, **options, return_lse=True)
         (output.square().sum() + lse.masked_fill(lse == -torch.inf, 0.0).sum()).backward()
         sides.append((output, lse, q.grad, k.grad, v.grad))
     for got, wanted in zip(*sides, strict=True):
@@ -134,7 +134,7 @@ def test_dtypes(dtype: torch.dtype, device: torch.device) -> None:
     """Turned queries and keys, and the output of a part, are rounded to the dtype; scores are not."""
     q, k, v = (x.to(device, dtype) for x in inputs())
     scheme = Scheme(ROPE, window=2, slope=0.5)
-    output, lse = rl.attention_with_lse(q, k, v, scheme, backend="flex")
+    output, lse = rl.attention(q, k, v, scheme, backend="flex", return_lse=True)
     assert (output.dtype, lse.dtype) == (dtype, torch.float32)
     exact = rl.attention(q.double(), k.double(), v.double(), scheme, backend="reference")
     eps = max(torch.finfo(dtype).eps, 2**-10 if device.type == "cuda" else 0.0)  # TF32

@@ -183,7 +183,7 @@ def test_autocast_changes_nothing(scheme: rl.Scheme, device: torch.device) -> No
             rl.sinusoidal_encoding(positions, 64),
             rl.sinusoidal_kernel(positions, frequencies),
             rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=64))(x, positions),
-            *rl.attention_with_lse(x, x, x, scheme, **options),
+            *rl.attention(x, x, x, scheme, **options, return_lse=True),
             rl.attention(x.bfloat16(), x.bfloat16(), x.bfloat16(), scheme, **options),
         ]
 

@@ -6,6 +6,9 @@ are ``scale * <queries[n], keys[n]>``. What makes the queries and keys of the ba
 ``parts.py`` cuts each band into kernel calls, ``kernels.py`` makes them, ``merge.py`` puts the pieces together.
 Backward, each call gets the output and the log-sum-exp of the *whole*, and the gradients add up.
 
+PyTorch's kernels have no second backward: a backward that will be differentiated again goes through the definition of
+the operation, ``dense``, which holds all pairs.
+
 To ``torch.compile`` these operations are opaque: how many calls there are, and of what shapes, is settled inside, from
 the true lengths.
 """
@@ -21,13 +24,15 @@ from torch import Tensor
 from rope_lessons.attention import kernels
 from rope_lessons.attention.merge import merge_
 from rope_lessons.attention.parts import Part, causal_band
+from rope_lessons.attention.reference import softmax_average
+from rope_lessons.attention.visibility import document_runs
 
 _BANDS = (
     "Tensor[] queries, Tensor[] keys, Tensor value, {more}SymInt[] edges, SymInt? reach, float scale, bool causal, "
     "Tensor? documents, str kernel"
 )
 Fold = Callable[[Tensor], Tensor]
-Piece = tuple[slice, slice, slice]  # rows of the batch, queries and keys of one document
+Span = tuple[slice, slice, slice]  # rows of the batch, queries and keys of one document
 
 
 def _flash(
@@ -177,7 +182,7 @@ def plan(
     return [(band, part) for band, parts in enumerate(cut) for part in parts]
 
 
-def _pieces(documents: Tensor | None, q_len: int, k_len: int) -> list[Piece]:
+def _pieces(documents: Tensor | None, q_len: int, k_len: int) -> list[Span]:
     """The documents, each a span of the axis in some rows of the batch. Their ends are read on the host."""
     if documents is None:
         return [(slice(None), slice(0, q_len), slice(0, k_len))]
@@ -300,10 +305,57 @@ def _backward(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple:
     queries, keys, (value, output, lse, documents) = saved[:n], saved[n : 2 * n], saved[2 * n :]
     if grad is None and grad_lse is None:
         return [None] * n, [None] * n, *(None,) * 7
-    grads = torch.ops.rope_lessons.flash_backward(
-        grad, grad_lse, list(queries), list(keys), value, output, lse, *ctx.options, documents, ctx.kernel
-    )
+    if torch.is_grad_enabled():  # create_graph=True
+        grads = _differentiable_backward(grad, grad_lse, [*queries, *keys, value], ctx.options, documents)
+    else:
+        grads = torch.ops.rope_lessons.flash_backward(
+            grad, grad_lse, list(queries), list(keys), value, output, lse, *ctx.options, documents, ctx.kernel
+        )
     return list(grads[:n]), list(grads[n : 2 * n]), grads[2 * n], None, None, None, None, None, None
 
 
 flash_op.register_autograd(_backward, setup_context=_save)
+
+
+def _differentiable_backward(
+    grad: Tensor | None, grad_lse: Tensor | None, inputs: list[Tensor], options: tuple, documents: Tensor | None
+) -> tuple[Tensor, ...]:
+    # Views: two inputs may be one tensor, or one come from another, and each use has a gradient of its own.
+    inputs = [x.view_as(x) if x.requires_grad else x.detach().requires_grad_() for x in inputs]
+    n = len(inputs) // 2
+    edges, reach, scale, causal = options
+    results = dense(inputs[:n], inputs[n : 2 * n], inputs[-1], edges, reach, scale, causal, documents)
+    ends = [(y, g) for y, g in zip(results, (grad, grad_lse), strict=True) if g is not None]
+    outputs, grads = zip(*ends, strict=True)
+    return torch.autograd.grad(outputs, inputs, grads, create_graph=True, materialize_grads=True)
+
+
+def dense(
+    queries: Sequence[Tensor],
+    keys: Sequence[Tensor],
+    value: Tensor,
+    edges: Sequence[int],
+    reach: int | None,
+    scale: float,
+    causal: bool,
+    documents: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """The definition of ``torch.ops.rope_lessons.flash``: every score, its band chosen by the distance in tokens."""
+    q_len, k_len = queries[0].shape[2], value.shape[2]
+    group = queries[0].shape[1] // value.shape[1]
+    wide = torch.promote_types(value.dtype, torch.float32)
+    token = torch.arange(k_len, device=value.device)
+    distance = token[k_len - q_len :].unsqueeze(1) - token
+    bands = [q.to(wide) @ k.to(wide).repeat_interleave(group, 1).mT * scale for q, k in zip(queries, keys, strict=True)]
+    scores = bands[0]
+    for edge, band in zip(edges[1:], bands[1:], strict=True):
+        scores = torch.where(distance >= edge, band, scores)
+    visible = torch.ones_like(distance, dtype=torch.bool)
+    if causal:
+        visible = (distance >= 0) & (distance < (k_len if reach is None else reach))
+    if documents is not None:
+        runs, _ = document_runs(documents)
+        same = runs[:, k_len - q_len :].unsqueeze(2) == runs.unsqueeze(1)
+        visible = (visible & same & (documents >= 0).unsqueeze(1)).unsqueeze(1)
+    output, lse = softmax_average(scores, visible, value.to(wide).repeat_interleave(group, 1))
+    return output.to(value.dtype), lse

@@ -8,21 +8,21 @@ to the window and near-ready keys within it: as many as plain RoPE reads. The pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count, check_device, check_int64, check_tensor
+from rope_lessons._checks import check_count, check_device, check_frequencies, check_int64, check_tensor
 from rope_lessons._float64 import exact
 from rope_lessons.attention import kernels
-from rope_lessons.attention.merge import merge_parts
+from rope_lessons.attention.merge import Attended, merge_parts
+from rope_lessons.attention.modes import own_precision
+from rope_lessons.attention.pieces import turn_of, visible_count
 from rope_lessons.local import alibi_slopes
 from rope_lessons.rotary import apply_rotary
-from rope_lessons.scheme import Plan, Scheme, default_base_scale
-
-Part = tuple[Tensor, Tensor]  # output and log-sum-exp over some of the keys
-Engine = Callable[..., Part]  # attention_with_lse, for the first call
+from rope_lessons.schemes import Plan, Scheme, default_base_scale
 
 
 class KVCache:
@@ -93,9 +93,9 @@ class KVCache:
             if count is not None:
                 check_count(name, count, least=1)
         check_count("rollback", rollback)
-        self.length, self.max_length, self.padding, self.rollback = length, max_length, padding, rollback
-        most_padding = 0 if padding is None else _check_padding(padding)
-        self._new_layers = lambda: [_Layer(layer, length, max_length, most_padding, rollback) for layer in self.plan]
+        self.length, self.max_length, self.rollback = length, max_length, rollback
+        self._most_padding = 0 if padding is None else _check_padding(padding)
+        self.padding = None if padding is None else padding.clone()  # the caller's may change
         self._layers = self._new_layers()
 
     def __len__(self) -> int:
@@ -111,6 +111,10 @@ class KVCache:
     def key_bytes(self) -> int:
         """Bytes reserved for keys alone."""
         return sum(track.nbytes for layer in self._layers for track in layer.tracks if track is not layer.values)
+
+    def _new_layers(self) -> list[CachedLayer]:
+        options = self.length, self.max_length, self._most_padding, self.rollback
+        return [CachedLayer(layer, *options) for layer in self.plan]
 
     def reset(self) -> None:
         """Forget everything, memory included. The next call starts a new text of the same plan and padding."""
@@ -148,16 +152,18 @@ class KVCache:
             rows: int64 ``(new_batch,)``.
 
         Raises:
-            TypeError, ValueError: rows of another dtype, shape or device.
+            TypeError, ValueError: rows of another dtype, shape or device; on the CPU also rows that do not exist
+                (on other devices PyTorch says so, and only later).
         """
         check_int64("rows", rows)
         if rows.ndim != 1 or not len(rows):
             raise ValueError(f"rows must have shape (new_batch,), got {tuple(rows.shape)}")
-        for layer in self._layers:
-            for track in layer.tracks:
-                if track.buffer is not None:
-                    check_device("rows", rows, track.buffer.device)
-                    track.buffer = track.buffer.index_select(0, rows)
+        held = [(track, track.buffer) for layer in self._layers for track in layer.tracks if track.buffer is not None]
+        for old in [buffer for _, buffer in held] or ([] if self.padding is None else [self.padding.to(rows.device)]):
+            check_device("rows", rows, old.device)
+            _check_rows(rows, len(old))
+        for track, buffer in held:
+            track.buffer = buffer.index_select(0, rows)
         if self.padding is not None:
             self.padding = self.padding.index_select(0, rows.to(self.padding.device))
 
@@ -177,30 +183,22 @@ class KVCache:
             check_tensor(name, tensor, dims=4)
         if v.shape[:3] != k.shape[:3]:
             raise ValueError(f"v must have shape {(*k.shape[:3], 'value_dim')} to match k, got {tuple(v.shape)}")
-        self._check((k, v), layer, frequencies).extend(k, v, self._padding_like(k), frequencies)
+        if frequencies is not None:
+            check_frequencies(frequencies)
+        self._check((k, v), layer, frequencies).extend(k, v, frequencies)
 
-    def attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        scheme: Scheme,
-        layer: int,
-        frequencies: Tensor | None,
-        engine: Engine,
-    ) -> Part:
-        """What ``attention(..., cache=self)`` calls, with shapes checked: output and log-sum-exp.
-
-        ``engine(q, k, v, scheme, **options)`` is the attention without a cache, for the first call.
-        """
+    def check(
+        self, q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, layer: int, frequencies: Tensor | None
+    ) -> CachedLayer:
+        """What ``attention(..., cache=self)`` calls, with shapes checked: the layer, which can take these tokens."""
         state = self._check((k, v, q), layer, frequencies)
         if scheme != self.plan[layer]:
             raise ValueError(f"scheme must be that of layer {layer} of the cache, {self.plan[layer]!r}, got {scheme!r}")
         if q.shape[2] != k.shape[2]:
             raise ValueError(f"q must hold the new tokens like k with a cache, {k.shape[2]}, got {q.shape[2]}")
-        return state.attend(q, k, v, self._padding_like(k), frequencies, engine)
+        return state
 
-    def _check(self, tensors: tuple[Tensor, ...], layer: int, frequencies: Tensor | None) -> _Layer:
+    def _check(self, tensors: tuple[Tensor, ...], layer: int, frequencies: Tensor | None) -> CachedLayer:
         """The layer, if it can take ``tensors`` (k, v and perhaps q)."""
         check_count("layer", layer)
         if layer >= len(self.plan):
@@ -213,12 +211,20 @@ class KVCache:
             )
         state, tokens = self._layers[layer], tensors[0].shape[2]
         state.check(tensors[0], tensors[1], frequencies)
+        for number, other in enumerate(self._layers):
+            if other.seen not in (state.seen, state.seen + tokens):
+                raise ValueError(
+                    f"layer must be one whose turn it is: each layer takes the same tokens in each step. Layer {layer} "
+                    f"holds {state.seen} and would get {tokens}, layer {number} holds {other.seen} "
+                    "(truncate to the shortest takes an unfinished step back)"
+                )
         for name, most in (("length", self.length), ("max_length", self.max_length)):
             if most is not None and state.seen + tokens > most:
                 raise ValueError(
                     f"k must fit into the cache, which takes {most} tokens ({name}) and holds {state.seen}, "
                     f"got {tokens} more"
                 )
+        state.padding = self._padding_like(tensors[0])
         return state
 
     def _padding_like(self, k: Tensor) -> Tensor | None:
@@ -238,6 +244,15 @@ def _check_padding(padding: Tensor) -> int:
     if int(padding.min()) < 0:
         raise ValueError(f"padding must be at least 0, got {int(padding.min())}")
     return int(padding.max())
+
+
+def _check_rows(rows: Tensor, batch: int) -> None:
+    """Only on the CPU: reading values on another device would make it wait."""
+    if rows.device.type != "cpu":
+        return
+    low, high = int(rows.min()), int(rows.max())
+    if low < 0 or high >= batch:
+        raise ValueError(f"rows must be from 0 to {batch - 1}, the rows of the cache, got {low} to {high}")
 
 
 class _Track:
@@ -306,12 +321,13 @@ class _Track:
         self.buffer = larger
 
 
-class _Layer:
+class CachedLayer:
     """The cache of one layer."""
 
     def __init__(self, scheme: Scheme, length: int | None, max_length: int | None, padding: int, rollback: int):
         self.scheme, self.length, self.most_padding, self.seen = scheme, length, padding, 0
         self.frequencies: Tensor | None = None  # those of the text, once they are known
+        self.padding: Tensor | None = None  # of the rows of the call, (batch,)
         self.given: Tensor | None = None  # the tensor that the caller gave in place of the scheme's
         self.window, self.slope = _bend(scheme)
         visible = scheme.visible_window
@@ -337,7 +353,10 @@ class _Layer:
     def check(self, k: Tensor, v: Tensor, frequencies: Tensor | None) -> None:
         """Every call is like the first."""
         if self.seen and frequencies is not self.given:
-            raise ValueError("frequencies must be the tensor of the first call, whose keys it turned; got another")
+            # An equal one is as good: a cache that was copied or unpickled has its own.
+            if frequencies is None or self.given is None or not torch.equal(frequencies, self.given):
+                raise ValueError("frequencies must be the tensor of the first call, whose keys it turned; got another")
+            self.given = frequencies
         if frequencies is not None and frequencies.ndim == 2 and frequencies.shape[0] != k.shape[1]:
             raise ValueError(
                 f"frequencies must be (dim/2,) with a cache and grouped keys ({k.shape[1]} kv_heads): heads that turn "
@@ -360,37 +379,38 @@ class _Layer:
                 wanted = f"({held.shape[0]}, {held.shape[1]}, tokens, {held.shape[3]})"
                 raise ValueError(f"{name} must have shape {wanted} like what is cached, got {tuple(new.shape)}")
 
-    def extend(self, k: Tensor, v: Tensor, padding: Tensor | None, frequencies: Tensor | None) -> None:
-        with torch.no_grad(), torch.autocast(k.device.type, enabled=False):
-            self._append(*self._prepare(k, v, padding, frequencies))
+    def extend(self, k: Tensor, v: Tensor, frequencies: Tensor | None) -> None:
+        """Take tokens in."""
+        with torch.no_grad(), own_precision(k.device):
+            if not self.seen:
+                self.given, self.frequencies = frequencies, None
+            self._append(*self._prepare(k, v))
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, frequencies: Tensor | None, engine: Engine
-    ) -> Part:
-        start, tokens, dtype = self.seen, k.shape[2], v.dtype
-        with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-            k, v = self._prepare(k, v, padding, frequencies)
-            if not start:  # nothing is cached yet: a call like any other
-                options = {"length": self.length, "frequencies": frequencies, "document_ids": _ids(padding, tokens)}
-                result = engine(q, k, v, self.scheme, **options)
-            elif tokens > 1:  # before the chunk is stored: it may push out what its first tokens see
-                result = self._answer(q, dtype, start, padding, (k, v))
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Attended:
+        """Take tokens in, after others, and answer their queries."""
+        start, tokens = self.seen, k.shape[2]
+        with torch.no_grad(), own_precision(q.device):
+            k, v = self._prepare(k, v)
+            if tokens == 1:  # the rings have room for one, so a step reads stored keys only
+                self._append(k, v)
+                return self._answer(q, v.dtype, start, None)
+            found = self._answer(q, v.dtype, start, (k, v))  # before: the chunk may push out what its first tokens see
             self._append(k, v)
-            if start and tokens == 1:  # the rings have room for one, so a step reads stored keys only
-                result = self._answer(q, dtype, start, padding, None)
-            return result
+            return found
 
-    def _prepare(
-        self, k: Tensor, v: Tensor, padding: Tensor | None, frequencies: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def document_ids(self, tokens: int) -> Tensor | None:
+        """The padding among the first tokens, as ``attention`` takes it."""
+        if self.padding is None:
+            return None
+        return -(torch.arange(tokens, device=self.padding.device) < self.padding.unsqueeze(-1)).long()
+
+    def _prepare(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Fix what turns the keys, and clear the padding, which may hold anything: 0 times NaN would be NaN."""
-        if not self.seen:
-            self.given, self.frequencies = frequencies, None
         tokens = k.shape[2]
         self._fix_frequencies(self.seen + tokens, k.device)
-        if padding is None or self.seen >= self.most_padding:
+        if self.padding is None or self.seen >= self.most_padding:
             return k, v
-        unseen = torch.arange(self.seen, self.seen + tokens, device=k.device) < padding.unsqueeze(-1)
+        unseen = torch.arange(self.seen, self.seen + tokens, device=k.device) < self.padding.unsqueeze(-1)
         unseen = unseen.view(-1, 1, tokens, 1)
         return k.masked_fill(unseen, 0.0), v.masked_fill(unseen, 0.0)
 
@@ -403,25 +423,17 @@ class _Layer:
 
     # --- what is kept -------------------------------------------------------------------------------------------
 
+    @property
+    def turning(self) -> Turning:
+        return Turning(self.scheme, self.window, self.slope, self.frequencies)
+
     def _append(self, k: Tensor, v: Tensor) -> None:
-        token = self.seen
+        token, turning = self.seen, self.turning
         self.values.put(token, v)
-        self.far.put(token, k if self.raw else self._turned_keys(k, token, near=False))
+        self.far.put(token, k if self.raw else turning.keys(k, token, "far"))
         if self.near is not None:
-            self.near.put(token, self._turned_keys(k, token, near=True))
+            self.near.put(token, turning.keys(k, token, "near"))
         self.seen += k.shape[2]
-
-    def _turned_keys(self, k: Tensor, token: int, *, near: bool) -> Tensor:
-        if not near and self.slope == 0 and self.scheme.rotary_scale == 1:
-            return k  # turned by nothing
-        j = torch.arange(token, token + k.shape[2], device=k.device)
-        return self._turn(k, j if near or self.slope == 1 else self.slope * exact(j))
-
-    def _turn(self, x: Tensor, positions: Tensor, scale: float | None = None) -> Tensor:
-        if self.frequencies is None:
-            return x
-        scale = self.scheme.rotary_scale if scale is None else scale
-        return apply_rotary(x, positions, self.frequencies, layout=self.scheme.layout, scale=scale)
 
     def least_length(self) -> int:
         """How far back this layer can go: to where everything visible is still held."""
@@ -437,20 +449,18 @@ class _Layer:
         low, high = max(self.near.prefix, length - self.near.reach + 1), min(length, self.near.lost)
         for a, b in self.far.runs(low, high):
             j = torch.arange(a, b, device=self.far.read(a, b).device)
-            self.near.put(a, self._turn(self.far.read(a, b), (1 - self.slope) * exact(j), scale=1.0))
+            self.near.put(a, self.turning.turned(self.far.read(a, b), (1 - self.slope) * exact(j), scale=1.0))
 
     # --- what is read -------------------------------------------------------------------------------------------
 
-    def _answer(
-        self, q: Tensor, dtype: torch.dtype, start: int, padding: Tensor | None, new: tuple[Tensor, Tensor] | None
-    ) -> Part:
+    def _answer(self, q: Tensor, dtype: torch.dtype, start: int, new: tuple[Tensor, Tensor] | None) -> Attended:
         """Attention of the tokens from ``start`` on: over the stored keys, and over the ``new`` ones if not stored."""
-        view = _View(self, q, start, padding)
+        view = View(self.turning, q, start, self.padding, self.most_padding, self.far.prefix)
         in_parts = new is not None or dtype != view.q.dtype
         output, lse = merge_parts(self._parts(view, new)) if in_parts else self._row(view)
         return output.to(dtype), lse
 
-    def _row(self, view: _View) -> Part:
+    def _row(self, view: View) -> Attended:
         """The one query of a step: its scores in a row, from far-ready keys, then near-ready ones, and one softmax."""
         scores, values = [], []
         for low, high in view.stored_tokens(self.seen):
@@ -459,7 +469,7 @@ class _Layer:
             values += [self.values.read(*run) for run in self.values.runs(low, high)]
         return view.average(torch.cat(scores, dim=-1), values)
 
-    def _parts(self, view: _View, new: tuple[Tensor, Tensor] | None) -> list[Part]:
+    def _parts(self, view: View, new: tuple[Tensor, Tensor] | None) -> list[Attended]:
         """Attention over pieces of the keys, to be merged."""
         parts = []
         for low, high in view.stored_tokens(view.start if new else self.seen):
@@ -472,7 +482,11 @@ class _Layer:
             k, v = new
             for kind, a, b in view.kinds(view.start, view.end):
                 at = slice(a - view.start, b - view.start)
-                parts.append(view.part(kind, a, b, self._turned_keys(k[:, :, at], a, near=kind == "near"), v[:, :, at]))
+                parts.append(
+                    view.part(
+                        kind, a, b, view.turning.keys(k[:, :, at], a, "near" if kind == "near" else "far"), v[:, :, at]
+                    )
+                )
         return parts
 
     def _stored_keys(self, kind: str, low: int, high: int) -> Iterator[tuple[int, int, Tensor]]:
@@ -480,7 +494,7 @@ class _Layer:
         keys = self.near if kind == "near" and self.near is not None else self.far
         for a, b in keys.runs(low, high):
             k = keys.read(a, b)
-            yield a, b, self._turned_keys(k, a, near=kind == "near") if self.raw else k
+            yield a, b, self.turning.keys(k, a, kind) if self.raw else k
 
 
 def _bend(scheme: Scheme) -> tuple[int, float]:
@@ -489,32 +503,61 @@ def _bend(scheme: Scheme) -> tuple[int, float]:
     return (0, 1.0) if scheme.slope == 1.0 or always_near else (scheme.window, scheme.slope)
 
 
-class _View:
+class Turning(NamedTuple):
+    """What turns the vectors of a layer; ``window`` and ``slope`` are 0 and 1 where nothing bends."""
+
+    scheme: Scheme
+    window: int
+    slope: float
+    frequencies: Tensor | None
+
+    def keys(self, k: Tensor, token: int, kind: str) -> Tensor:
+        """Keys of the tokens from number ``token`` on, ready for pairs of this kind."""
+        turn = turn_of(kind, self.window, self.slope)
+        if turn.slope == 0 and self.scheme.rotary_scale == 1:
+            return k  # turned by nothing
+        return self.turned(k, turn.of_keys(torch.arange(token, token + k.shape[2], device=k.device)))
+
+    def queries(self, q: Tensor, token: int, kind: str) -> Tensor:
+        """Queries of the tokens from number ``token`` on."""
+        i = torch.arange(token, token + q.shape[2], device=q.device)
+        return self.turned(q, turn_of(kind, self.window, self.slope).of_queries(i))
+
+    def turned(self, x: Tensor, positions: Tensor, scale: float | None = None) -> Tensor:
+        if self.frequencies is None:
+            return x
+        scale = self.scheme.rotary_scale if scale is None else scale
+        return apply_rotary(x, positions, self.frequencies, layout=self.scheme.layout, scale=scale)
+
+
+class View:
     """The queries of one call, tokens ``start`` to ``end``: which tokens they see, and under which turn.
 
     There are three kinds of pairs: near, far (the key is before) and after (the key is far behind the query; only
-    in bidirectional attention). A plain scheme has only far ones, with a window of 0.
+    in bidirectional attention). A plain scheme has only far ones, with a window of 0. The first ``prefix`` tokens are
+    kept apart from the ring, for the sinks.
     """
 
-    def __init__(self, layer: _Layer, q: Tensor, start: int, padding: Tensor | None):
-        self.layer, self.scheme, self.window, self.slope = layer, layer.scheme, layer.window, layer.slope
-        self.start, self.end = start, start + q.shape[2]
+    def __init__(self, turning: Turning, q: Tensor, start: int, padding: Tensor | None, most_padding: int, prefix: int):
+        self.turning, self.scheme, self.window, self.slope = turning, turning.scheme, turning.window, turning.slope
+        self.start, self.end, self.prefix = start, start + q.shape[2], prefix
         self.padding = padding  # (batch,) or None
         # From here on there is neither padding nor a sink that the ring does not hold.
-        self.plain_from = max(layer.far.prefix, 0 if padding is None else layer.most_padding)
-        self.q = q.to(torch.float64 if q.dtype == torch.float64 else torch.float32)
+        self.plain_from = max(prefix, 0 if padding is None else most_padding)
+        self.q = q.to(torch.promote_types(q.dtype, torch.float32))
         self.i = torch.arange(start, self.end, device=q.device).unsqueeze(-1)  # (q_len, 1)
         if self.scheme.scale is not None:
-            self.q = self.q * self.scheme.scale(self.counts()).to(self.q)
+            number, size = self.i - self._first(), torch.full_like(self.i, self.end) - self._first()
+            self.q = self.q * self.scheme.scale(visible_count(self.scheme, number, size)).to(self.q)
         self.factor = default_base_scale(self.scheme, q.shape[-1])
-        self.turned: dict[str, Tensor] = {}
+        self.queries: dict[str, Tensor] = {}  # turned, by kind of pair
 
     def stored_tokens(self, stored: int) -> list[tuple[int, int]]:
         """Ranges of the first ``stored`` tokens that some query may see."""
         if self.scheme.visible_window is None:
             first = min(self.plain_from, stored)  # what is padding in some row needs a mask, and the rest none
             return [(0, first), (first, stored)]
-        prefix = min(self.layer.far.prefix, stored)
+        prefix = min(self.prefix, stored)
         return [(0, prefix), (max(prefix, self.start - self.scheme.visible_window + 1), stored)]
 
     def kinds(self, low: int, high: int) -> Iterator[tuple[str, int, int]]:
@@ -532,7 +575,7 @@ class _View:
             ]
         yield from ((kind, a, b) for kind, a, b in ranges if a < b)
 
-    def part(self, kind: str, low: int, high: int, k: Tensor, v: Tensor) -> Part:
+    def part(self, kind: str, low: int, high: int, k: Tensor, v: Tensor) -> Attended:
         """Attention over the tokens ``low`` to ``high``, whose keys are ready for this kind."""
         # A stock kernel makes no tensor of all scores, and in 16 bits it keeps what is between in float32.
         if not self.scheme.alibi and self._sees_all(kind, low, high):
@@ -557,7 +600,7 @@ class _View:
             found = found.masked_fill(~mask, -torch.inf)
         return found.view(shape)
 
-    def average(self, scores: Tensor, values: list[Tensor]) -> Part:
+    def average(self, scores: Tensor, values: list[Tensor]) -> Attended:
         """The values averaged with the softmax of the scores, and the log-sum-exp. ``values`` come in pieces."""
         top = scores.amax(dim=-1, keepdim=True)
         weights = (scores - top.masked_fill(top == -torch.inf, 0.0)).exp_()
@@ -569,21 +612,14 @@ class _View:
     def _grouped(self, kind: str, k: Tensor) -> Tensor:
         """The queries turned for this kind, ``(batch, kv_heads, rows, head_dim)``: heads that share a key are rows of
         one product, so that no key is repeated in memory."""
-        if kind not in self.turned:
-            self.turned[kind] = self.layer._turn(self.q, self._query_positions(kind))
-        return self.turned[kind].reshape(k.shape[0], k.shape[1], -1, k.shape[3])
+        if kind not in self.queries:
+            self.queries[kind] = self.turning.queries(self.q, self.start, kind)
+        return self.queries[kind].reshape(k.shape[0], k.shape[1], -1, k.shape[3])
 
-    def _apart(self, output: Tensor, lse: Tensor) -> Part:
+    def _apart(self, output: Tensor, lse: Tensor) -> Attended:
         """Each head apart again, in the dtype of the scores."""
         shape = self.q.shape[:3]
         return output.reshape(*shape, -1).to(self.q.dtype), lse.reshape(shape)
-
-    def _query_positions(self, kind: str) -> Tensor:
-        i = self.i.squeeze(-1)
-        if kind == "near" or self.slope == 1:
-            return i
-        offset = self.window * (1 - self.slope)  # f = ±w + slope (Δ ∓ w) = slope i ± offset - slope j
-        return self.slope * exact(i) + (offset if kind == "far" else -offset)
 
     def _distance(self, low: int, high: int) -> Tensor:
         return self.i - torch.arange(low, high, device=self.i.device)  # (q_len, tokens)
@@ -621,22 +657,3 @@ class _View:
     def _first(self) -> Tensor | int:
         """The first token of each row that is not padding, ``(batch, 1, 1, 1)``, or 0."""
         return 0 if self.padding is None else self.padding.view(-1, 1, 1, 1)
-
-    def counts(self) -> Tensor:
-        """How many keys each query sees, ``(batch or 1, 1, q_len, 1)`` or ``(q_len, 1)``."""
-        first, visible, i = self._first(), self.scheme.visible_window, self.i
-        end = i + 1 if self.scheme.causal else torch.full_like(i, self.end)  # the tokens so far
-        if visible is None:
-            return (end - first).clamp(min=0)
-        low, high = torch.clamp(i - visible + 1, min=first), torch.minimum(end, i + visible)
-        last_sink = torch.clamp(end, max=first + self.scheme.sinks)
-        before = (torch.minimum(last_sink, low) - first).clamp(min=0)  # sinks on either side of the window
-        after = (last_sink - torch.clamp(i + visible, min=first)).clamp(min=0)
-        return (high - low).clamp(min=0) + before + after
-
-
-def _ids(padding: Tensor | None, tokens: int) -> Tensor | None:
-    """Document ids that mark the padding."""
-    if padding is None:
-        return None
-    return -(torch.arange(tokens, device=padding.device) < padding.unsqueeze(-1)).long()

@@ -17,7 +17,7 @@ from rope_lessons._checks import check_count
 from rope_lessons.attention import bands, flash
 from rope_lessons.attention.call import Call
 from rope_lessons.attention.parts import Part
-from rope_lessons.scheme import Scheme
+from rope_lessons.schemes import Scheme
 
 LSE = 4  # bytes of a log-sum-exp, float32
 MERGED_LSE = 48  # bytes that five small operations on two log-sum-exps read and write, a row
@@ -104,17 +104,17 @@ def engine_cost(
     """
     check_count("length", sizes.length, least=1)
     call = _call(scheme, sizes)
-    rules = flash.rules(call)
-    edges = [edge for _, edge in rules]
+    turns = flash.band_turns(call)
+    edges = [edge for _, edge in turns]
     reach, causal, length = scheme.visible_window, scheme.causal, sizes.length
     calls = bands.plan(length, length, edges, reach, causal, grain=grain, slides=slides)
     # A slope of 0 turns every key by nothing.
-    keys = [slope != 0.0 or scheme.rotary_scale != 1.0 for (slope, _), _ in rules]
-    vectors = 0 if call.frequencies is None else length * (sizes.heads * len(rules) + sizes.kv_heads * sum(keys))
+    keys = [slope != 0.0 or scheme.rotary_scale != 1.0 for (slope, _), _ in turns]
+    vectors = 0 if call.frequencies is None else length * (sizes.heads * len(turns) + sizes.kv_heads * sum(keys))
     steps = [_turn(sizes, vectors), *_forward(sizes, calls)]
     if backward:
-        steps += [*_backward(sizes, calls, len(rules)), _turn(sizes, vectors)]
-        if len(rules) > 1:  # two gradients of the queries, and of the keys, become one
+        steps += [*_backward(sizes, calls, len(turns)), _turn(sizes, vectors)]
+        if len(turns) > 1:  # two gradients of the queries, and of the keys, become one
             both = length * (sizes.heads + sizes.kv_heads) * sizes.head_dim
             steps.append(Step("add", both, 3 * both * sizes.itemsize))
     return steps

@@ -1,11 +1,7 @@
 """``backend="flash"``: any bent distance from stock kernels, in the memory and, nearly, the time of plain attention.
 
 Split the keys of each query by distance. On each piece the bent distance is a linear function of p_i - p_j, so the
-piece is plain rotary attention over a band of distances, with its own turned queries and keys::
-
-    near   i - j <  w :  R(i) q_i              and  R(j) k_j
-    far    i - j >= w :  R(offset + slope i) q_i  and  R(slope j) k_j,      offset = w (1 - slope)
-
+piece is plain rotary attention over a band of distances, with its own turned queries and keys (``pieces.py``).
 The bands are disjoint and cover everything seen. This file turns queries and keys; ``bands.py`` does the
 attention over the bands and merges it by its log-sum-exp. Chapter 08 proves both steps.
 
@@ -19,18 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lessons._float64 import exact
-from rope_lessons.attention import bands, flex, kernels
+from rope_lessons.attention import bands, kernels
 from rope_lessons.attention.call import Call
-from rope_lessons.attention.visibility import document_runs
+from rope_lessons.attention.merge import Attended
+from rope_lessons.attention.modes import own_precision, transformed
+from rope_lessons.attention.pieces import Documents, Turn, documents_of, query_scale, turn_of, without_unseen
 from rope_lessons.rotary import rotary_table, rotate
-from rope_lessons.scheme import default_base_scale
+from rope_lessons.schemes import default_base_scale
 
 # Queries times keys up to which "auto" stays dense on a CPU. Flash is faster from about 128 tokens on (2 ms a layer
 # there); up to 512 the time is milliseconds either way, and the reference is the equation itself.
 CPU_PAIRS = 512 * 512
 Table = tuple[Tensor, Tensor]  # cosines and sines
-Rule = tuple[float, float]  # a token at p is turned by (slope p) ω as a key, (offset + slope p) ω as a query
 
 # --- what it takes ---------------------------------------------------------------------------------------------------
 
@@ -38,6 +34,8 @@ Rule = tuple[float, float]  # a token at p is turned by (slope p) ω as a key, (
 def supports(call: Call) -> str | None:
     """Why it cannot do this call; None if it can."""
     scheme = call.scheme
+    if (reason := transformed()) is not None:
+        return reason
     if call.bias is not None:
         return "a bias is a tensor over all pairs"
     if scheme.alibi:
@@ -67,9 +65,14 @@ def worthwhile(call: Call) -> str | None:
     """Why it would be no gain; None if it is one."""
     if call.q.device.type == "cpu" and call.q_len * call.k_len <= CPU_PAIRS:
         return f"up to {CPU_PAIRS} pairs of tokens, dense takes milliseconds on a CPU"
+    return None
+
+
+def waits(call: Call) -> str | None:
+    """Why the host waits for the device in this call; None if it does not."""
     apart = call.document_ids is not None or (call.lengths is not None and not call.scheme.causal)
-    if call.q.device.type == "cuda" and apart and (flex.supports(call) or flex.worthwhile(call)) is None:
-        return "it reads on the host where documents end, which waits for the device; flex does not"
+    if call.q.device.type == "cuda" and apart:
+        return "it reads on the host where documents end, which waits for the device"
     return None
 
 
@@ -128,23 +131,20 @@ def _edge(call: Call) -> int:
 # --- what it does ----------------------------------------------------------------------------------------------------
 
 
-def run(call: Call) -> tuple[Tensor, Tensor]:
+def run(call: Call) -> Attended:
     """Output and log-sum-exp."""
-    with torch.autocast(call.q.device.type, enabled=False):  # as the reference: the precision is that of the inputs
-        documents, real = _documents(call)
-        if real is not None:  # what nobody sees may hold anything: 0 times NaN would be NaN
-            unseen = ~real[:, None, :, None]
-            q = call.q.masked_fill(unseen[:, :, call.k_len - call.q_len :], 0.0)
-            k, v = call.k.masked_fill(unseen, 0.0), call.v.masked_fill(unseen, 0.0)
-            call = Call(q, k, v, *call[3:])
+    with own_precision(call.q.device):
+        documents = documents_of(call)
+        real = None if documents is None else documents.real
+        call = without_unseen(call, real)
         if call.frequencies is not None and call.frequencies.ndim == 2:  # each head turns its keys its own way
             group = call.q.shape[1] // call.k.shape[1]
-            k, v = call.k.repeat_interleave(group, 1), call.v.repeat_interleave(group, 1)
-            call = Call(call.q, k, v, *call[3:])
-        queries, keys, edges = _turned(call, _query_scale(call, documents))
+            call = call._replace(k=call.k.repeat_interleave(group, 1), v=call.v.repeat_interleave(group, 1))
+        queries, keys, edges = _turned(call, query_scale(call, documents))
         output, lse = bands.flash_op(
             queries, keys, call.v, edges, call.scheme.visible_window,
-            default_base_scale(call.scheme, call.q.shape[-1]), call.scheme.causal, documents, kernel_of(call)[0],
+            default_base_scale(call.scheme, call.q.shape[-1]), call.scheme.causal, _apart(call, documents),
+            kernel_of(call)[0],
         )  # fmt: skip
         if real is not None:
             blind = ~real[:, None, call.k_len - call.q_len :]
@@ -152,33 +152,22 @@ def run(call: Call) -> tuple[Tensor, Tensor]:
         return output, lse
 
 
-def _documents(call: Call) -> tuple[Tensor | None, Tensor | None]:
-    """Ids of the documents to treat apart, or None; and which tokens are real, ``(batch or 1, k_len)``, or None.
-
-    Padding on the right needs no care under a causal mask: nobody before it sees it.
-    """
-    lengths, ids = call.lengths, call.document_ids
-    real = None
-    if lengths is not None:
-        real = torch.arange(call.k_len, device=call.q.device) < lengths.unsqueeze(-1)
-        if ids is None and call.scheme.causal:
-            return None, real
-        ids = torch.zeros(1, call.k_len, dtype=torch.int64, device=call.q.device) if ids is None else ids
-    if ids is not None:
-        ids = torch.atleast_2d(ids)
-        ids = ids if real is None else torch.where(real, ids, -1)
-        real = ids >= 0
-    return ids, real
+def _apart(call: Call, documents: Documents | None) -> Tensor | None:
+    """Ids of the documents to treat apart, the negative ones left out; None for one call over everything: padding on
+    the right needs no care under a causal mask, nobody before it sees it."""
+    if documents is None or (call.document_ids is None and call.scheme.causal):
+        return None
+    return torch.where(documents.real, documents.runs, -1)
 
 
 def _turned(call: Call, scale: Tensor | None) -> tuple[list[Tensor], list[Tensor], list[int]]:
-    """Queries and keys of each band, turned by its rule and scaled; and the distances in tokens where bands begin."""
-    scheme, turns = call.scheme, rules(call)
+    """Queries and keys of each band, turned and scaled; and the distances in tokens where bands begin."""
+    scheme, turns = call.scheme, band_turns(call)
     if call.frequencies is None:
         return [_scaled(call.q, scale).to(call.q.dtype)], [call.k], [0]
     queries, keys = [], []
-    for (slope, offset), _ in turns:
-        q_table, k_table = _tables(call, slope, offset)
+    for turn, _ in turns:
+        q_table, k_table = _tables(call, turn)
         wide = call.q if scale is None or call.q.dtype == torch.float64 else call.q.float()
         q = rotate(wide, *q_table, layout=scheme.layout)
         queries.append(_scaled(q, scale).to(call.q.dtype))
@@ -186,29 +175,26 @@ def _turned(call: Call, scale: Tensor | None) -> tuple[list[Tensor], list[Tensor
     return queries, keys, [edge for _, edge in turns]
 
 
-def rules(call: Call) -> list[tuple[Rule, int]]:
-    """For each band: slope and offset of the positions that turn it, and the distance in tokens where it begins."""
+def band_turns(call: Call) -> list[tuple[Turn, int]]:
+    """For each band: how it turns, and the distance in tokens where it begins."""
     scheme = call.scheme
-    near: Rule = (1.0, 0.0)
-    far: Rule = (scheme.slope, scheme.window * (1.0 - scheme.slope))
+    near, far = (turn_of(kind, scheme.window, scheme.slope) for kind in ("near", "far"))
     if not bends(call):
         return [(far if scheme.window == 0 else near, 0)]
     reach = call.k_len if scheme.visible_window is None else scheme.visible_window
-    return [(rule, edge) for rule, edge in ((near, 0), (far, _edge(call))) if edge < reach]
+    return [(turn, edge) for turn, edge in ((near, 0), (far, _edge(call))) if edge < reach]
 
 
-def _tables(call: Call, slope: float, offset: float) -> tuple[Table, Table | None]:
-    """Cosines and sines of (offset + slope p) ω for queries and keys; None where no key turns."""
+def _tables(call: Call, turn: Turn) -> tuple[Table, Table | None]:
+    """Cosines and sines for queries and keys; None where no key turns."""
     assert call.frequencies is not None
     options: dict[str, Any] = {"scale": call.scheme.rotary_scale}
     options["dtype"] = torch.float64 if call.q.dtype == torch.float64 else torch.float32
-    q_positions, k_positions = call.q_positions, call.k_positions
-    if slope != 1.0 or offset:
-        k_positions, q_positions = exact(k_positions) * slope, exact(q_positions) * slope + offset
-    if slope == 0.0 and call.scheme.rotary_scale == 1.0:  # all queries by one angle, no key at all
+    q_positions, k_positions = turn.of_queries(call.q_positions), turn.of_keys(call.k_positions)
+    if turn.slope == 0.0 and call.scheme.rotary_scale == 1.0:  # all queries by one angle, no key at all
         return _on(call.q, rotary_table(q_positions[..., :1], call.frequencies, **options)), None
     k_table = _on(call.k, rotary_table(k_positions, call.frequencies, **options))
-    if not offset and not call.positions_given:  # the queries' positions are the last of the keys'
+    if not turn.offset and not call.positions_given:  # the queries' positions are the last of the keys'
         return (k_table[0][..., call.k_len - call.q_len :, :], k_table[1][..., call.k_len - call.q_len :, :]), k_table
     return _on(call.q, rotary_table(q_positions, call.frequencies, **options)), k_table
 
@@ -219,21 +205,3 @@ def _on(x: Tensor, table: Table) -> Table:
 
 def _scaled(q: Tensor, scale: Tensor | None) -> Tensor:
     return q if scale is None else q * scale.to(torch.promote_types(q.dtype, torch.float32))
-
-
-def _query_scale(call: Call, documents: Tensor | None) -> Tensor | None:
-    """s_i as ``(batch or 1, 1, q_len, 1)``, from how many keys each query sees."""
-    scheme = call.scheme
-    if scheme.scale is None:
-        return None
-    number = torch.arange(call.k_len, device=call.q.device).unsqueeze(0)  # of a token in its document
-    runs = torch.zeros_like(number)
-    if documents is not None:
-        runs, number = document_runs(documents)
-    if scheme.causal:
-        counts = number + 1
-    else:
-        counts = torch.zeros_like(runs).scatter_add_(1, runs, torch.ones_like(runs)).gather(1, runs)
-    if scheme.visible_window is not None:
-        counts = counts.clamp(max=scheme.visible_window)
-    return scheme.scale(counts[:, call.k_len - call.q_len :])[:, None, :, None]

@@ -22,16 +22,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rope_lessons._float64 import exact
 from rope_lessons.attention.call import Call
-from rope_lessons.attention.merge import merge_parts
-from rope_lessons.attention.visibility import document_runs
+from rope_lessons.attention.merge import Attended, merge_parts
+from rope_lessons.attention.modes import own_precision, transformed
+from rope_lessons.attention.pieces import Documents, documents_of, query_scale, turn_of, without_unseen
 from rope_lessons.local import MaskMod, alibi_slopes, causal_mask, window_mask
 from rope_lessons.rotary import apply_rotary
-from rope_lessons.scheme import default_base_scale
+from rope_lessons.schemes import default_base_scale
 
 CUDA_PAIRS = 2**24  # queries times keys; below, compiling takes longer than the dense reference
-Part = tuple[Tensor, Tensor]
 
 # --- what it takes ---------------------------------------------------------------------------------------------------
 
@@ -39,8 +38,12 @@ Part = tuple[Tensor, Tensor]
 def supports(call: Call) -> str | None:
     """Why it cannot do this call; None if it can. On CUDA the last word is that of a small call, made at first use."""
     device = call.q.device.type
+    if not call.q.numel():
+        return "PyTorch's FlexAttention takes no call without queries or rows"
     if torch.compiler.is_compiling():
         return "FlexAttention compiles its calls itself; inside torch.compile it cannot be tried out first"
+    if (reason := transformed()) is not None:
+        return reason
     if _module() is None:
         return f"PyTorch {torch.__version__} has no FlexAttention"
     if device not in ("cpu", "cuda"):
@@ -120,20 +123,18 @@ def _probe(device: torch.device, dtype: torch.dtype, head_dim: int, value_dim: i
 # --- what it does ----------------------------------------------------------------------------------------------------
 
 
-def run(call: Call) -> Part:
+def run(call: Call) -> Attended:
     """Output and log-sum-exp."""
     reason = _fails(call)
     if reason is not None:
         raise ValueError(f"backend must be 'auto' or another one for this call, got 'flex': {reason}")
-    with torch.autocast(call.q.device.type, enabled=False):
-        visible, real, counts = _visibility(call)
-        if real is not None:  # what nobody sees may hold anything: 0 times NaN would be NaN
-            unseen = ~real[:, None, :, None]
-            call = call._replace(k=call.k.masked_fill(unseen, 0.0), v=call.v.masked_fill(unseen, 0.0))
+    with own_precision(call.q.device):
+        documents = documents_of(call)
+        call = without_unseen(call, None if documents is None else documents.real)
         if call.frequencies is not None and call.frequencies.ndim == 2:  # each head turns its keys its own way
             group = call.q.shape[1] // call.k.shape[1]
             call = call._replace(k=call.k.repeat_interleave(group, 1), v=call.v.repeat_interleave(group, 1))
-        scale = None if call.scheme.scale is None else call.scheme.scale(counts())[:, None, :, None]
+        scale, visible = query_scale(call, documents), _scheme_mask(call, documents)
         factor = default_base_scale(call.scheme, call.q.shape[-1])
         parts = []
         for kind in _kinds(call):
@@ -144,7 +145,7 @@ def run(call: Call) -> Part:
         return output.to(call.v.dtype), lse.to(torch.promote_types(call.q.dtype, torch.float32))
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, mask_mod: MaskMod, scale: float) -> Part:
+def _attend(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, mask_mod: MaskMod, scale: float) -> Attended:
     """One call of FlexAttention: output and log-sum-exp; zeros and minus infinity for a query that sees nothing."""
     flex = _module()
     assert flex is not None
@@ -197,16 +198,12 @@ def _kinds(call: Call) -> list[str]:
 
 def _turned(call: Call, kind: str, scale: Tensor | None) -> tuple[Tensor, Tensor]:
     """Queries, times s_i, and keys, turned for this kind of pair."""
-    scheme, q_positions, k_positions = call.scheme, call.q_positions, call.k_positions
-    if kind != "near":  # f = ±w + slope (Δ ∓ w)
-        offset = scheme.window * (1.0 - scheme.slope) * (1 if kind == "far" else -1)
-        q_positions, k_positions = scheme.slope * exact(q_positions) + offset, scheme.slope * exact(k_positions)
-    wide = call.q.to(torch.promote_types(call.q.dtype, torch.float32))
-    q, k = wide, call.k
+    scheme, turn = call.scheme, turn_of(kind, call.scheme.window, call.scheme.slope)
+    q, k = call.q.to(torch.promote_types(call.q.dtype, torch.float32)), call.k
     if call.frequencies is not None:
         q, k = (
             apply_rotary(x, positions, call.frequencies, layout=scheme.layout, scale=scheme.rotary_scale)
-            for x, positions in ((q, q_positions), (k, k_positions))
+            for x, positions in ((q, turn.of_queries(call.q_positions)), (k, turn.of_keys(call.k_positions)))
         )
     if scale is not None:
         q = q * scale.to(q)
@@ -255,42 +252,23 @@ def _score_mod(call: Call) -> Callable[..., Tensor] | None:
 # --- who sees whom ---------------------------------------------------------------------------------------------------
 
 
-def _visibility(call: Call) -> tuple[MaskMod, Tensor | None, Callable[[], Tensor]]:
-    """The mask of the scheme; which tokens are real, ``(batch or 1, k_len)``, or None for all; and a function that
-    counts the keys each query sees, ``(batch or 1, q_len)``."""
-    first, device = call.k_len - call.q_len, call.q.device
-    token = torch.arange(call.k_len, device=device).unsqueeze(0)
-    ids = None if call.document_ids is None else torch.atleast_2d(call.document_ids)
-    if call.lengths is not None:
-        ids = torch.where(token < call.lengths.unsqueeze(-1), torch.zeros_like(token) if ids is None else ids, -1)
-    if ids is None:
-        return _scheme_mask(call, None, first), None, lambda: _counts(call, token, torch.full_like(token, call.k_len))
-    runs, number = document_runs(ids)
-    size = torch.zeros_like(runs).scatter_add_(1, runs, torch.ones_like(runs)).gather(1, runs)
-    real, batch = ids >= 0, call.q.shape[0]
-    return (
-        _scheme_mask(call, tuple(x.expand(batch, -1) for x in (runs, number, real)), first),
-        real,
-        lambda: _counts(call, number, size * real),
-    )
-
-
-def _scheme_mask(call: Call, documents: tuple[Tensor, ...] | None, first: int) -> MaskMod:
+def _scheme_mask(call: Call, documents: Documents | None) -> MaskMod:
     """Causal, window, sinks and documents as one mask function. The mask functions of chapter 07 do not care from
     where tokens are counted, so they get numbers in the axis; sinks are counted within a document."""
-    scheme = call.scheme
+    scheme, first = call.scheme, call.k_len - call.q_len
     near = None if scheme.visible_window is None else window_mask(scheme.visible_window)
+    if documents is not None:
+        runs, number, real = (x.expand(call.q.shape[0], -1) for x in (documents.runs, documents.number, documents.real))
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         i = i + first
         seen = j >= 0
         if documents is not None:
-            runs, _, real = documents
             seen = (runs[b, i] == runs[b, j]) & real[b, i] & real[b, j]
         if scheme.causal:
             seen = seen & causal_mask(b, h, i, j)
         if near is not None:
-            sink = (j if documents is None else documents[1][b, j]) < scheme.sinks
+            sink = (j if documents is None else number[b, j]) < scheme.sinks
             seen = seen & (near(b, h, i, j) | sink)
         return seen
 
@@ -301,16 +279,3 @@ def _both(one: MaskMod, other: MaskMod | None) -> MaskMod:
     if other is None:
         return one
     return lambda b, h, i, j: one(b, h, i, j) & other(b, h, i, j)
-
-
-def _counts(call: Call, number: Tensor, size: Tensor) -> Tensor:
-    """How many keys each query sees, from its ``number`` in a document of ``size`` tokens."""
-    scheme = call.scheme
-    number, size = (x[:, call.k_len - call.q_len :] for x in (number, size))
-    end = torch.minimum(number + 1, size) if scheme.causal else size
-    if scheme.visible_window is None:
-        return end
-    low = (number - scheme.visible_window + 1).clamp(min=0)
-    high = torch.minimum(number + scheme.visible_window, end)
-    last_sink = end.clamp(max=scheme.sinks)
-    return (high - low).clamp(min=0) + torch.minimum(last_sink, low) + (last_sink - high).clamp(min=0)

@@ -172,8 +172,15 @@ def _aligned(x: Tensor, multiple: int) -> Tensor:
     """Channels next to each other in memory (the kernels ask it, and the CPU's does not check), zeros behind them."""
     missing = -x.shape[-1] % multiple
     if missing:
-        return pad(x, (0, missing))
-    return x if x.stride(-1) == 1 else x.contiguous()
+        x = pad(x, (0, missing))  # in the memory order of x, whatever that is
+    x = x if x.stride(-1) == 1 else x.contiguous()
+    if 1 not in x.shape[:-1]:
+        return x
+    # The CPU kernel lays its output out by the strides of the queries, those of axes with one entry included, which
+    # mean nothing and may be that of the channels.
+    outermost = max(stride * size for stride, size in zip(x.stride(), x.shape, strict=True))
+    strides = [outermost if size == 1 else stride for stride, size in zip(x.stride(), x.shape, strict=True)]
+    return x.as_strided(x.shape, [*strides[:-1], x.stride(-1)])
 
 
 def _value_chunks(kernel: Kernel, v: Tensor, head_dim: int) -> list[tuple[Tensor, int]]:
@@ -190,9 +197,26 @@ def _value_chunks(kernel: Kernel, v: Tensor, head_dim: int) -> list[tuple[Tensor
 
 # --- the CPU ---------------------------------------------------------------------------------------------------------
 
+# For fewer keys than the processor's vectors have entries (16 floats at most), the kernel takes the maximum of a row
+# one by one, and by comparisons that NaN never wins: a query of NaN would get zeros.
+FEW_KEYS = 16
+
 
 def _cpu_forward(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    if k.shape[2] < FEW_KEYS:
+        return _cpu_few_keys(q, k, v, causal, scale)
     return aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
+
+
+def _cpu_few_keys(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float) -> tuple[Tensor, Tensor]:
+    """The same, dense: with so few keys no tensor is longer than the inputs."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    k, v = (x.to(wide).repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    scores = (q.to(wide) @ k.mT) * scale
+    if causal:
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    return (scores.softmax(-1) @ v).to(q.dtype), scores.logsumexp(-1)
 
 
 def _cpu_backward(
@@ -207,10 +231,10 @@ def _cpu_backward(
 
 @functools.cache
 def _cpu_shares_keys() -> bool:
-    """Asked once, by a call of a few numbers: older versions of PyTorch read past the end, or refuse."""
+    """Asked once, by a small call: older versions of PyTorch read past the end, or refuse."""
     if tuple(int(n) for n in torch.__version__.split("+")[0].split(".")[:2]) < (2, 6):
         return False
-    x = torch.arange(32.0).sin().view(1, 4, 4, 2)
+    x = torch.arange(8.0 * FEW_KEYS).sin().view(1, 4, FEW_KEYS, 2)
     k = x[:, :2]
     wide = k.repeat_interleave(2, dim=1)
     try:

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+Attended = tuple[Tensor, Tensor]  # output and log-sum-exp, over all keys or some
+
 
 def merge_(output: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> None:
     """Put the attention over other keys, with its log-sum-exp, into ``output`` and ``lse``.
@@ -34,7 +36,7 @@ def merge_(output: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> Non
     lse.copy_(torch.logaddexp(lse, other_lse))
 
 
-def merge_parts(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def merge_parts(parts: Sequence[Attended]) -> Attended:
     """Outputs and log-sum-exps of any number of parts as one attention; gradients flow through it.
 
     Args:

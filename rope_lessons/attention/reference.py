@@ -1,27 +1,26 @@
 """The dense reference: every score is computed, for any setting of the five knobs and any dtype.
 
-The bent distance needs one trick. ``f`` is linear on each of its three pieces (near, far before, far after), and a
-linear function of p_i - p_j splits into a part that turns the query and a part that turns the key. So each piece is
-a plain rotary product, and each score is picked from the piece that its distance falls in. The tests compare this
-with the equation written out pair by pair.
+The bent distance needs one trick: each of its three kinds of pairs is a plain rotary product (see ``pieces.py``), and
+each score is picked from the kind that its pair is of. The tests compare this with the equation written out pair by
+pair.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from rope_lessons._float64 import exact
 from rope_lessons.attention.call import Call
+from rope_lessons.attention.merge import Attended
+from rope_lessons.attention.modes import own_precision
+from rope_lessons.attention.pieces import turn_of, without_unseen
 from rope_lessons.attention.visibility import visible_keys
 from rope_lessons.local import alibi_slopes
 from rope_lessons.rotary import apply_rotary
-from rope_lessons.scheme import Scheme, default_base_scale
-
-
-def supports(call: Call) -> str | None:
-    """It takes every call."""
-    return None
+from rope_lessons.schemes import default_base_scale
 
 
 def describe(call: Call) -> str:
@@ -29,76 +28,56 @@ def describe(call: Call) -> str:
     return "dense, every score is computed"
 
 
-def run(call: Call) -> tuple[Tensor, Tensor]:
+def run(call: Call) -> Attended:
     """Output and log-sum-exp."""
+    scheme, out_dtype = call.scheme, call.v.dtype
     visible = visible_keys(
-        call.scheme, call.q_len, call.k_len, call.q.shape[0], call.q.device, call.lengths, call.document_ids
+        scheme, call.q_len, call.k_len, call.q.shape[0], call.q.device, call.lengths, call.document_ids
     )
-    return reference_attention(
-        call.q, call.k, call.v, call.scheme, call.q_positions, call.k_positions, visible, call.bias, call.frequencies
-    )
-
-
-def reference_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scheme: Scheme,
-    q_positions: Tensor,
-    k_positions: Tensor,
-    visible: Tensor,
-    bias: Tensor | None,
-    frequencies: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """Output and log-sum-exp. Arguments as in ``attention``, already checked and filled in; ``visible`` is
-    boolean ``(batch or 1, 1, q_len, k_len)``."""
-    dtype, out_dtype = torch.float64 if q.dtype == torch.float64 else torch.float32, v.dtype
-    # What nobody sees (padding) may hold anything: without this, 0 times NaN would be NaN.
-    unseen = ~visible.any(dim=-2).unsqueeze(-1)  # (batch or 1, 1, k_len, 1)
-    q, k, v = q.to(dtype), k.masked_fill(unseen, 0.0).to(dtype), v.masked_fill(unseen, 0.0).to(dtype)
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    with torch.autocast(q.device.type, enabled=False):  # the reference keeps the precision of its inputs
-        products = rotary_products(q, k, scheme, q_positions, k_positions, frequencies)
-        scores = products * default_base_scale(scheme, q.shape[-1])
+    call = _widened(without_unseen(call, visible.any(dim=-2).squeeze(1)))
+    with own_precision(call.q.device):
+        scores = rotary_products(call) * default_base_scale(scheme, call.q.shape[-1])
         if scheme.scale is not None:
-            counts = visible.sum(dim=-1, keepdim=True)
-            scores = scores * scheme.scale(counts).to(scores)
+            scores = scores * scheme.scale(visible.sum(dim=-1, keepdim=True)).to(scores)
         if scheme.alibi:
-            slopes = alibi_slopes(q.shape[1], device=q.device).view(-1, 1, 1)
-            scores = scores - (slopes * exact(distances(q_positions, k_positions)).abs()).to(scores)
-        if bias is not None:
-            scores = scores + bias.to(scores.dtype)
-        output, lse = softmax_average(scores, visible, v)
+            slopes = alibi_slopes(call.q.shape[1], device=call.q.device).view(-1, 1, 1)
+            scores = scores - (slopes * exact(distances(call.q_positions, call.k_positions)).abs()).to(scores)
+        if call.bias is not None:
+            scores = scores + call.bias.to(scores.dtype)
+        output, lse = softmax_average(scores, visible, call.v)
         return output.to(out_dtype), lse  # the one cast
+
+
+def _widened(call: Call) -> Call:
+    """In float32 at least, and each head with keys of its own."""
+    wide, group = torch.promote_types(call.q.dtype, torch.float32), call.q.shape[1] // call.k.shape[1]
+    k, v = (x.to(wide).repeat_interleave(group, dim=1) for x in (call.k, call.v))
+    return call._replace(q=call.q.to(wide), k=k, v=v)
 
 
 def distances(q_positions: Tensor, k_positions: Tensor) -> Tensor:
     """p_i - p_j as ``(batch or 1, 1, q_len, k_len)``."""
     difference = q_positions.unsqueeze(-1) - k_positions.unsqueeze(-2)
-    return difference.view(-1, 1, *difference.shape[-2:])
+    return difference[None, None] if difference.ndim == 2 else difference.unsqueeze(1)
 
 
-def rotary_products(
-    q: Tensor, k: Tensor, scheme: Scheme, q_positions: Tensor, k_positions: Tensor, frequencies: Tensor | None
-) -> Tensor:
-    """The products <R(f(p_i - p_j) ω) q_i, k_j>, ``(batch, heads, q_len, k_len)`` in float32 or float64."""
-    if frequencies is None:
+def rotary_products(call: Call) -> Tensor:
+    """The products <R(f(p_i - p_j) ω) q_i, k_j>, ``(batch, heads, q_len, k_len)``."""
+    if call.frequencies is None:
+        return _products(call.q, call.k)
+    scheme, omega = call.scheme, call.frequencies
+
+    def products(kind: str) -> Tensor:
+        turn = turn_of(kind, scheme.window, scheme.slope)
+        turned = partial(apply_rotary, frequencies=omega, layout=scheme.layout, scale=scheme.rotary_scale)
+        q, k = turned(call.q, turn.of_queries(call.q_positions)), turned(call.k, turn.of_keys(call.k_positions))
         return _products(q, k)
 
-    def turned(x: Tensor, positions: Tensor) -> Tensor:
-        return apply_rotary(x, positions, frequencies, layout=scheme.layout, scale=scheme.rotary_scale)
-
-    near = _products(turned(q, q_positions), turned(k, k_positions))
     if scheme.slope == 1.0:
-        return near
-    # Far before: f = w + slope (p_i - p_j - w) = (offset + slope p_i) - slope p_j. Far after: with -offset.
-    offset = scheme.window * (1.0 - scheme.slope)
-    slow_q, slow_k = scheme.slope * exact(q_positions), scheme.slope * exact(k_positions)
-    far_k = turned(k, slow_k)
-    before, after = _products(turned(q, slow_q + offset), far_k), _products(turned(q, slow_q - offset), far_k)
-    distance = distances(q_positions, k_positions)
-    return torch.where(distance.abs() < scheme.window, near, torch.where(distance >= 0, before, after))
+        return products("near")
+    distance = distances(call.q_positions, call.k_positions)
+    beyond = torch.where(distance >= 0, products("far"), products("after"))
+    return torch.where(distance.abs() < scheme.window, products("near"), beyond)
 
 
 def _products(q: Tensor, k: Tensor) -> Tensor:

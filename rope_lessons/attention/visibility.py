@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_device, check_int64
+from rope_lessons.attention.modes import transformed
 from rope_lessons.local import causal_mask, dense_mask, window_mask
-from rope_lessons.scheme import Scheme
+from rope_lessons.schemes import Scheme
 
 
 def visible_keys(
@@ -62,8 +63,10 @@ def document_runs(ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_lengths(lengths: Tensor, k_len: int) -> None:
-    """Only on the CPU: reading values on another device would make it wait. There, they count as none or all."""
-    if lengths.device.type != "cpu" or torch.compiler.is_compiling():
+    """Only where values can be read: on another device that would wait, and in a program that is traced or mapped there
+    are none. There, lengths out of bounds count as none or all."""
+    known = lengths.device.type == "cpu" and not torch.compiler.is_compiling() and transformed() is None
+    if not known or not len(lengths):
         return
     low, high = int(lengths.min()), int(lengths.max())
     if low < 0 or high > k_len:
