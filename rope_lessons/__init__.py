@@ -9,9 +9,18 @@ import importlib
 from typing import Any
 
 from rope_lessons import nn
-from rope_lessons.attention import KVCache, attention, attention_with_lse, explain_backend
+from rope_lessons.attention import KVCache, attention, explain_backend
+from rope_lessons.circles import (
+    llama3_frequencies,
+    longrope_attention_factor,
+    longrope_frequencies,
+    ntk_by_parts_frequencies,
+    turns,
+    yarn_attention_factor,
+    yarn_frequencies,
+)
 from rope_lessons.entropy import attention_entropy, log_n_scale
-from rope_lessons.hf import plan_from_hf, plan_to_hf
+from rope_lessons.hf import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
 from rope_lessons.invleaky import covered_length, invleaky_rule, slope_for, trained_distances
 from rope_lessons.local import (
     alibi_channels,
@@ -22,6 +31,7 @@ from rope_lessons.local import (
     receptive_field,
     window_mask,
 )
+from rope_lessons.methods import METHODS, Method
 from rope_lessons.mixed_radix import mixed_digits, mixed_radix_frequencies
 from rope_lessons.radix import (
     decode_position,
@@ -34,17 +44,8 @@ from rope_lessons.radix import (
 from rope_lessons.random_positions import equal_mean_positions, grid_positions, random_positions
 from rope_lessons.rerope import leaky_distance, smooth_leaky_distance
 from rope_lessons.rotary import apply_rotary, half_to_interleaved, interleaved_to_half, rotary_table, rotate
-from rope_lessons.scheme import METHODS, SCHEMES, FrequencySpec, LogN, Method, Plan, Scheme, scheme
+from rope_lessons.schemes import SCHEMES, FrequencySpec, LogN, Plan, Scheme, scheme
 from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding, sinusoidal_kernel
-from rope_lessons.yarn import (
-    llama3_frequencies,
-    longrope_attention_factor,
-    longrope_frequencies,
-    ntk_by_parts_frequencies,
-    turns,
-    yarn_attention_factor,
-    yarn_frequencies,
-)
 
 __version__ = "0.1.0"
 
@@ -62,7 +63,6 @@ __all__ = [
     "apply_rotary",
     "attention",
     "attention_entropy",
-    "attention_with_lse",
     "causal_mask",
     "covered_length",
     "decode_position",
@@ -96,6 +96,8 @@ __all__ = [
     "rotary_table",
     "rotate",
     "scheme",
+    "scheme_from_hf",
+    "scheme_to_hf",
     "sinusoidal_encoding",
     "sinusoidal_kernel",
     "slope_for",

@@ -1,48 +1,48 @@
 """Hugging Face's config dictionaries, read as schemes and plans and written back. No import of transformers.
 
-One layer: :meth:`Scheme.from_hf <rope_lessons.Scheme.from_hf>` and ``to_hf``. A model:
+One layer: :func:`~rope_lessons.scheme_from_hf` and :func:`~rope_lessons.scheme_to_hf`. A model:
 :func:`~rope_lessons.plan_from_hf` and :func:`~rope_lessons.plan_to_hf`. No key of a rope dictionary is ignored:
 an unknown, missing or contradictory one is an error.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
-from rope_lessons._checks import check_choice, check_count, check_positive
-from rope_lessons.scheme import FREQUENCIES, FrequencySpec, Plan, Scheme
-from rope_lessons.yarn import longrope_attention_factor, yarn_attention_factor
+from rope_lessons._checks import (
+    MOST_CHANNELS,
+    check_bool,
+    check_choice,
+    check_count,
+    check_not_negative,
+    check_parts,
+    check_positive,
+    near,
+    shown,
+)
+from rope_lessons.circles import yarn_attention_factor
+from rope_lessons.kinds import KINDS, OURS, TRAINED, Kind, RopeType
+from rope_lessons.schemes import FrequencySpec, Plan, Scheme
 
-
-class _RopeType(NamedTuple):
-    """What a ``rope_type`` is called here, and its keys beside those that all types share."""
-
-    kind: str
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-
-
-TRAINED = "original_max_position_embeddings"
-HF_TYPES: dict[str, _RopeType] = {
-    "default": _RopeType("rope"),
-    "linear": _RopeType("pi", ("factor",)),
-    "dynamic": _RopeType("dynamic-ntk", ("factor", TRAINED)),
-    "yarn": _RopeType(
-        "yarn",
-        ("factor", TRAINED),
-        ("beta_fast", "beta_slow", "truncate", "attention_factor", "mscale", "mscale_all_dim"),
-    ),
-    "llama3": _RopeType("llama3", ("factor", TRAINED, "low_freq_factor", "high_freq_factor")),
-    "longrope": _RopeType("longrope", ("short_factor", "long_factor", TRAINED), ("factor", "attention_factor")),
-    "ntk": _RopeType("ntk-fixed", ("factor",), ("mixed_b",)),  # vLLM's; with mixed_b it is "ntk-mixed"
-}
 SHARED = ("rope_type", "rope_theta", "partial_rotary_factor")
-OURS = {"rope_theta": "base", TRAINED: "train_length", "mixed_b": "exponent"}  # other options have the same name
-KINDS = {**{row.kind: rope_type for rope_type, row in HF_TYPES.items()}, "ntk-mixed": "ntk"}
+# Numbers are checked under Hugging Face's names, before they become options with ours.
+CHECKS: dict[str, Callable[[str, Any], None]] = {
+    TRAINED: partial(check_count, least=1),
+    "truncate": check_bool,
+    "mixed_b": check_not_negative,
+    **dict.fromkeys(("rope_theta", "partial_rotary_factor", "factor", "attention_factor"), check_positive),
+    **dict.fromkeys(("beta_fast", "beta_slow", "mscale", "mscale_all_dim"), check_positive),
+    **dict.fromkeys(("low_freq_factor", "high_freq_factor"), check_positive),
+}
+SAID: dict[str, RopeType] = {kind: row.hf for kind, row in KINDS.items() if row.hf is not None}
+# The kinds that each rope_type stands for: of several, the one of which the dictionary has the most keys.
+HF_TYPES: dict[str, list[str]] = {
+    hf.name: [kind for kind, other in SAID.items() if other.name == hf.name] for hf in SAID.values()
+}
 
 # Models whose attention does what these keys say, no less and no more: tests run each beside its plan.
 CAUSAL = {
@@ -50,7 +50,6 @@ CAUSAL = {
     **dict.fromkeys(("gpt_neox", "granite", "olmo2", "olmo3", "smollm3", "modernbert-decoder"), True),
     "modernbert": False,
 }
-OLD = ("rope_local_base_freq", "global_rope_theta", "local_rope_theta", "rotary_pct", "rotary_dim", "rotary_emb_base")
 # Keys that change attention in a way that a plan cannot hold, or that this module does not read.
 UNREADABLE = {
     "attn_logit_softcapping": "no knob caps the scores",
@@ -77,40 +76,85 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 # --- one layer ----------------------------------------------------------------------------------------------------
 
 
-def _scheme_from_hf(
+def scheme_from_hf(
     rope: Mapping[str, Any],
+    *,
     head_dim: int,
     rope_theta: float | None = None,
     max_position_embeddings: int | None = None,
     **knobs: Any,
 ) -> Scheme:
-    """What :meth:`Scheme.from_hf <rope_lessons.Scheme.from_hf>` does."""
+    """A scheme from Hugging Face's flat ``rope_parameters`` (or ``rope_scaling``) dictionary.
+
+    Args:
+        rope: keys as in a model's config. All types take ``rope_type`` (or ``type``, its older spelling),
+            ``rope_theta`` and ``partial_rotary_factor``; the table of kinds in the API reference has the others. The
+            attention factor is said by ``attention_factor``, or by both ``mscale`` and ``mscale_all_dim``, or follows
+            from the factor. The type ``"ntk"`` is vLLM's; transformers has not got it.
+        head_dim: channels of a head.
+        rope_theta: the base, where it stands beside the dictionary (``rope_scaling`` of older configs).
+        max_position_embeddings: of the config. As in transformers it is the training length where the dictionary
+            has no ``original_max_position_embeddings``, and ``"yarn"`` and ``"longrope"`` without a ``factor``
+            take its ratio to the training length.
+        knobs: other arguments of :class:`~rope_lessons.Scheme`; a ``rotary_scale`` here replaces the attention factor.
+
+    Returns:
+        the scheme.
+
+    Raises:
+        TypeError, ValueError: unknown, missing or contradictory keys.
+
+    Chapter 05.
+
+    >>> scheme_from_hf({"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}, head_dim=128)
+    Scheme(FrequencySpec('pi', dim=128, factor=4.0))
+    """
     if not isinstance(rope, Mapping):
         raise TypeError(f"rope must be a dictionary with 'rope_type', got {type(rope).__name__}")
     check_count("head_dim", head_dim, least=2)
+    if max_position_embeddings is not None:
+        check_count("max_position_embeddings", max_position_embeddings, least=1)
+    for key, check in CHECKS.items():
+        if rope.get(key) is not None:
+            check(key, rope[key])
     if rope_theta is not None:
+        check_positive("rope_theta", rope_theta)
         if rope.get("rope_theta", rope_theta) != rope_theta:
             raise ValueError(f"rope_theta must agree with the dictionary's {rope['rope_theta']}, got {rope_theta}")
         rope = {**rope, "rope_theta": rope_theta}
     rope = _with_type(rope)
-    row = HF_TYPES[rope["rope_type"]]
-    valid = SHARED + row.required + row.optional
+    types = [SAID[kind] for kind in HF_TYPES[rope["rope_type"]]]
+    valid = list(dict.fromkeys((*SHARED, *(key for hf in types for key in hf.required + hf.optional))))
     for key in rope:
         if key not in valid:
-            raise ValueError(f"keys of rope_type {rope['rope_type']!r} must be among {', '.join(valid)}, got {key!r}")
+            raise ValueError(
+                f"keys of rope_type {rope['rope_type']!r} must be among {', '.join(valid)}, got {shown(key)} "
+                f"in the rope dictionary (rope_parameters of a config){near(key, valid)}"
+            )
     # A null stands for a missing key, but for truncate: there transformers takes it for False.
     rope = {key: value for key, value in rope.items() if value is not None or key == "truncate"}
-    rope = _with_lengths(rope, max_position_embeddings)
-    missing = [key for key in row.required if key not in rope]
+    name = max(HF_TYPES[rope["rope_type"]], key=lambda kind: len(rope.keys() & SAID[kind].required))
+    kind, hf = KINDS[name], SAID[name]
+    rope = _with_lengths(rope, hf, max_position_embeddings)
+    missing = [key for key in hf.required if key not in rope]
     if missing:
-        raise ValueError(f"rope of rope_type {rope['rope_type']!r} must contain {missing[0]!r}, got {sorted(rope)}")
+        raise ValueError(
+            f"rope of rope_type {rope['rope_type']!r} must contain {missing[0]!r}, got {sorted(map(str, rope))}"
+        )
     if "rope_theta" not in rope:
-        raise ValueError(f"rope must contain 'rope_theta', or rope_theta must be given; got {sorted(rope)}")
-    kind = "ntk-mixed" if "mixed_b" in rope else row.kind
-    known = inspect.signature(FREQUENCIES[kind]).parameters
-    options = {OURS.get(key, key): value for key, value in rope.items() if OURS.get(key, key) in known}
-    spec = FrequencySpec(kind, dim=_turning(rope, head_dim), **options)
-    return Scheme(spec, **{"rotary_scale": _rotary_scale(rope), **knobs})
+        raise ValueError(
+            f"rope must contain 'rope_theta', or rope_theta must be given (in or beside rope_parameters of a config); "
+            f"got {sorted(map(str, rope))}"
+        )
+    ours = {OURS.get(key, key): value for key, value in rope.items()}
+    dim = _turning(rope, head_dim)
+    try:
+        spec = FrequencySpec(name, dim=dim, **{key: ours[key] for key in ours if key in kind.defaults})
+    except ValueError as error:  # values that do not fit each other
+        raise ValueError(
+            f"rope must have values that fit (base is rope_theta, train_length {TRAINED}): {error}"
+        ) from error
+    return Scheme(spec, **{"rotary_scale": _rotary_scale(rope, ours, kind), **knobs})
 
 
 def _with_type(rope: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,93 +164,107 @@ def _with_type(rope: Mapping[str, Any]) -> dict[str, Any]:
     if old is not None and rope.setdefault("rope_type", old) != old:
         raise ValueError(f"type must agree with rope_type {rope['rope_type']!r} where both are given, got {old!r}")
     if "rope_type" not in rope:
-        raise ValueError(f"rope must contain 'rope_type', one of {', '.join(map(repr, HF_TYPES))}; got {sorted(rope)}")
+        raise ValueError(
+            f"rope must contain 'rope_type', one of {', '.join(map(repr, HF_TYPES))}; got {sorted(map(str, rope))}"
+        )
     check_choice("rope_type", rope["rope_type"], HF_TYPES)
     return rope
 
 
-def _with_lengths(rope: dict[str, Any], max_positions: int | None) -> dict[str, Any]:
+def _with_lengths(rope: dict[str, Any], hf: RopeType, max_positions: int | None) -> dict[str, Any]:
     """Fill in, as transformers does, the training length and the factor that the config's length implies."""
-    rope_type = rope["rope_type"]
-    if TRAINED in HF_TYPES[rope_type].required and TRAINED not in rope:
+    if TRAINED in hf.required and TRAINED not in rope:
         if max_positions is None:
             raise ValueError(
-                f"rope of rope_type {rope_type!r} must contain {TRAINED!r}, or max_position_embeddings must be given; "
+                f"rope of rope_type {hf.name!r} must contain {TRAINED!r}, or max_position_embeddings must be given; "
                 f"got neither"
             )
         rope = {**rope, TRAINED: max_positions}
-    if rope_type == "dynamic" and max_positions not in (None, rope[TRAINED]):
+    if hf.longest == "trained" and max_positions not in (None, rope[TRAINED]):
         raise ValueError(
-            f"max_position_embeddings must equal {TRAINED!r} = {rope[TRAINED]} for rope_type 'dynamic', "
+            f"max_position_embeddings must equal {TRAINED!r} = {rope[TRAINED]} for rope_type {hf.name!r}, "
             f"got {max_positions}"
         )
-    implied = rope_type == "yarn" or (rope_type == "longrope" and "attention_factor" not in rope)
-    if implied and "factor" not in rope and max_positions is not None:
-        check_count(TRAINED, rope[TRAINED], least=1)
-        check_count("max_position_embeddings", max_positions, least=1)
+    if hf.longest == "extended" and "factor" not in rope and max_positions is not None:
         rope = {**rope, "factor": max_positions / rope[TRAINED]}
     return rope
 
 
 def _turning(rope: Mapping[str, Any], head_dim: int) -> int:
     share = rope.get("partial_rotary_factor", 1.0)
-    check_positive("partial_rotary_factor", share)
     if share > 1:
         raise ValueError(f"partial_rotary_factor must be at most 1, got {share}")
-    return int(head_dim * share)
+    dim = int(head_dim * share)
+    if dim < 2 or dim % 2 or dim > MOST_CHANNELS:
+        raise ValueError(
+            f"partial_rotary_factor times head_dim must be an even number from 2 to {MOST_CHANNELS}, rounded down; got "
+            f"{share} times {head_dim}"
+        )
+    return dim
 
 
-def _rotary_scale(rope: Mapping[str, Any]) -> float:
-    """The attention factor, for the types that have one."""
+def _rotary_scale(rope: Mapping[str, Any], ours: Mapping[str, Any], kind: Kind) -> float:
+    """The attention factor, for the kinds that have one. ``ours``: the dictionary under the names of options."""
     given = [key for key in ("attention_factor", "mscale", "mscale_all_dim") if key in rope]
     if given == ["attention_factor"]:
-        check_positive("attention_factor", rope["attention_factor"])
         return rope["attention_factor"]
     if given not in ([], ["mscale", "mscale_all_dim"]):
         raise ValueError(
-            f"rope of rope_type 'yarn' must contain attention_factor, or both mscale and mscale_all_dim, or none of "
-            f"them; got {', '.join(given)}"
+            f"rope of rope_type {rope['rope_type']!r} must contain attention_factor, or both mscale and "
+            f"mscale_all_dim, or none of them; got {', '.join(given)}"
         )
     if given:
-        check_positive("mscale", rope["mscale"])
-        check_positive("mscale_all_dim", rope["mscale_all_dim"])
         factors = [yarn_attention_factor(rope["factor"], rope[key]) for key in given]
         return factors[0] / factors[1]
-    if rope["rope_type"] == "yarn":
-        return yarn_attention_factor(rope["factor"])
-    if rope["rope_type"] == "longrope":
-        if "factor" not in rope:
-            raise ValueError(
-                f"rope of rope_type 'longrope' must contain 'factor' or 'attention_factor', or max_position_embeddings "
-                f"must be given; got {sorted(rope)}"
-            )
-        return longrope_attention_factor(rope["factor"], rope[TRAINED])
-    return 1.0
+    scale = kind.rotary_scale(ours)
+    if scale is None:
+        raise ValueError(
+            f"rope of rope_type {rope['rope_type']!r} must contain 'factor' or 'attention_factor', or "
+            f"max_position_embeddings must be given; got {sorted(map(str, rope))}"
+        )
+    return scale
 
 
-def _scheme_to_hf(scheme: Scheme, head_dim: int | None = None) -> dict[str, Any]:
-    """What :meth:`Scheme.to_hf <rope_lessons.Scheme.to_hf>` does."""
+def scheme_to_hf(scheme: Scheme, *, head_dim: int | None = None) -> dict[str, Any]:
+    """Hugging Face's dictionary for the frequencies of a scheme. The inverse of :func:`scheme_from_hf`.
+
+    For ``"dynamic"``, transformers takes the training length from the config's ``max_position_embeddings`` and
+    not from the dictionary: set both. An attention factor is written where it does not follow from the factor.
+
+    Args:
+        scheme: one layer.
+        head_dim: channels of a head; needed when only some of them turn.
+
+    Returns:
+        the dictionary, flat.
+
+    Raises:
+        TypeError, ValueError: no scheme; frequencies, or another knob, that Hugging Face's dictionary cannot express.
+
+    Chapter 05.
+
+    >>> scheme_to_hf(Scheme(FrequencySpec("rope", dim=128)))
+    {'rope_type': 'default', 'rope_theta': 10000.0}
+    """
+    if not isinstance(scheme, Scheme):
+        raise TypeError(f"scheme must be a Scheme, got {shown(scheme)}")
     spec = scheme.frequencies
-    if spec is None or spec.kind not in KINDS:
-        raise ValueError(f"frequencies must be one of {', '.join(map(repr, KINDS))} for Hugging Face, got {spec!r}")
-    rope_type = KINDS[spec.kind]
-    row = HF_TYPES[rope_type]
-    expressed = {"frequencies", "layout", *(["rotary_scale"] if "attention_factor" in row.optional else [])}
+    if spec is None or spec.kind not in SAID:
+        raise ValueError(f"frequencies must be one of {', '.join(map(repr, SAID))} for Hugging Face, got {spec!r}")
+    kind, hf = KINDS[spec.kind], SAID[spec.kind]
+    expressed = {"frequencies", "layout", *(["rotary_scale"] if "attention_factor" in hf.optional else [])}
     others = [f.name for f in fields(scheme) if f.name not in expressed and getattr(scheme, f.name) != f.default]
     if scheme.layout != "half" or others:
         raise ValueError(
             f"only the frequencies of a scheme with layout 'half' go into Hugging Face's dictionary, got {scheme!r}"
         )
     options = dict(spec.options)
-    known = inspect.signature(FREQUENCIES[spec.kind]).parameters
-    rope: dict[str, Any] = {"rope_type": rope_type, "rope_theta": options["base"]}
-    for key in row.required + row.optional:
+    rope: dict[str, Any] = {"rope_type": hf.name, "rope_theta": options["base"]}
+    for key in hf.required + hf.optional:
         ours = OURS.get(key, key)
-        if ours in options and (key in row.required or key == "mixed_b" or options[ours] != known[ours].default):
+        if ours in options and (key in hf.required or options[ours] != kind.defaults[ours]):
             rope[key] = list(options[ours]) if isinstance(options[ours], tuple) else options[ours]
-    if "attention_factor" in row.optional and (
-        rope_type == "longrope" or scheme.rotary_scale != yarn_attention_factor(options["factor"])
-    ):
+    if "attention_factor" in hf.optional and scheme.rotary_scale != kind.rotary_scale(options):
         rope["attention_factor"] = scheme.rotary_scale
     if head_dim is not None:
         check_count("head_dim", head_dim, least=spec.dim)
@@ -270,18 +328,22 @@ Scheme(FrequencySpec('pi', dim=64, factor=8.0, base=1000000.0)))
         if config.get(key):
             raise ValueError(f"config must not contain {key!r} ({reason}), got {config[key]!r}")
     model_type = config.get("model_type")
-    if model_type is not None and model_type not in CAUSAL:
+    if model_type is not None and (not isinstance(model_type, str) or model_type not in CAUSAL):
         raise ValueError(
             f"model_type must be one that is tested ({', '.join(CAUSAL)}), or be left out for a model whose code does "
-            f"what the config says, no more; got {model_type!r}"
+            f"what the config says, no more; got {shown(model_type)}{near(model_type, CAUSAL)}"
         )
     causal = knobs.get("causal", model_type is None or CAUSAL[model_type])
+    check_bool("causal", causal)
     head_dim = _head_dim(config)
     base_scale = _base_scale(config, head_dim)
     layer_types = _layer_types(config)
     ropes = _ropes(config, layer_types)
     windows = {"full_attention": None, "sliding_attention": _window(config, causal)}
-    turned = config.get("no_rope_layers") or [1] * len(layer_types)  # 1: turned, 0: not
+    turned = config.get("no_rope_layers")  # 1: turned, 0: not
+    turned = [1] * len(layer_types) if turned is None or turned == [] else turned
+    if not isinstance(turned, (list, tuple)) or not all(isinstance(turns, int) and turns in (0, 1) for turns in turned):
+        raise TypeError(f"no_rope_layers must be a list of ones (turned) and zeros, got {shown(turned)}")
     if len(turned) != len(layer_types):
         raise ValueError(f"no_rope_layers must have one number per layer, {len(layer_types)}, got {len(turned)}")
     longest = config.get("max_position_embeddings")
@@ -289,7 +351,7 @@ Scheme(FrequencySpec('pi', dim=64, factor=8.0, base=1000000.0)))
     for layer_type, turns in zip(layer_types, turned, strict=True):
         if layer_type == "sliding_attention" and windows[layer_type] is None:
             raise ValueError("config must contain 'sliding_window' for layers of type 'sliding_attention', got None")
-        layer = _scheme_from_hf(ropes[layer_type], head_dim, max_position_embeddings=longest)
+        layer = scheme_from_hf(ropes[layer_type], head_dim=head_dim, max_position_embeddings=longest)
         layer = replace(layer, causal=causal, visible_window=windows[layer_type], base_scale=base_scale)
         if not turns:
             layer = replace(layer, frequencies=None, rotary_scale=1.0)
@@ -305,6 +367,7 @@ def _need(config: Mapping[str, Any], key: str, instead: str = "") -> Any:
 
 def _head_dim(config: Mapping[str, Any]) -> int:
     if config.get("head_dim") is not None:
+        check_count("head_dim", config["head_dim"], least=2)
         return config["head_dim"]
     instead = ", or 'head_dim'"
     hidden, heads = _need(config, "hidden_size", instead), _need(config, "num_attention_heads", instead)
@@ -322,12 +385,14 @@ def _base_scale(config: Mapping[str, Any], head_dim: int) -> float | None:
     if scalar is not None:
         check_positive("query_pre_attn_scalar", scalar)
         return None if scalar == head_dim else scalar**-0.5  # None is 1/sqrt(head_dim)
+    if multiplier is not None:
+        check_positive("attention_multiplier", multiplier)
     return multiplier
 
 
 def _layer_types(config: Mapping[str, Any]) -> list[str]:
     layers = _need(config, "num_hidden_layers")
-    check_count("num_hidden_layers", layers, least=1)
+    check_parts("num_hidden_layers", layers)
     layer_types = config.get("layer_types")
     if layer_types is None:
         slides = config.get("sliding_window") is not None and config.get("use_sliding_window") is not False
@@ -337,6 +402,8 @@ def _layer_types(config: Mapping[str, Any]) -> list[str]:
                 "transformers' AutoConfig, and give the config object; got none"
             )
         return ["sliding_attention" if slides else "full_attention"] * layers
+    if not isinstance(layer_types, (list, tuple)):
+        raise TypeError(f"layer_types must be a list of names, got {shown(layer_types)}")
     for layer_type in layer_types:
         check_choice("layer_types", layer_type, LAYER_TYPES)
     if len(layer_types) != layers:
@@ -346,9 +413,13 @@ def _layer_types(config: Mapping[str, Any]) -> list[str]:
 
 def _ropes(config: Mapping[str, Any], layer_types: list[str]) -> dict[str, dict[str, Any]]:
     """The rope dictionary of each layer type."""
-    ropes = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    found = [config[key] for key in ("rope_parameters", "rope_scaling") if config.get(key) is not None]
+    ropes: Any = next((rope for rope in found if rope != {}), {})
     if not isinstance(ropes, Mapping):
         raise TypeError(f"rope_parameters must be a dictionary, got {type(ropes).__name__}")
+    for key, value in (("rope_theta", config.get("rope_theta")), (TRAINED, config.get(TRAINED))):
+        if value is not None:
+            CHECKS[key](key, value)
     nested = any(isinstance(value, Mapping) for value in ropes.values())
     if not nested:
         return dict.fromkeys(set(layer_types), _with_shared(config, ropes))
@@ -366,7 +437,10 @@ def _with_shared(config: Mapping[str, Any], rope: Mapping[str, Any], nested: boo
     if "type" not in rope:
         rope.setdefault("rope_type", "default")
     beside = ["rope_theta", "partial_rotary_factor"]
-    if not nested and rope.get("rope_type", rope.get("type")) in ("yarn", "llama3", "longrope"):
+    rope_type = rope.get("rope_type", rope.get("type"))
+    if not nested and any(
+        hf.name == rope_type and TRAINED in hf.required and hf.longest != "trained" for hf in SAID.values()
+    ):
         beside.append(TRAINED)  # Phi-3
     for key in beside:
         value = config.get(key)
@@ -407,7 +481,7 @@ def plan_to_hf(plan: Plan, *, head_dim: int) -> dict[str, Any]:
     {'rope_type': 'linear', 'rope_theta': 10000.0, 'factor': 8}
     """
     if not isinstance(plan, tuple) or not plan or not all(isinstance(layer, Scheme) for layer in plan):
-        raise TypeError(f"plan must be a tuple of one Scheme per layer, got {plan!r}")
+        raise TypeError(f"plan must be a tuple of one Scheme per layer, got {shown(plan)}")
     layers = {LAYER_TYPES[layer.visible_window is not None]: layer for layer in plan}
     for layer in plan:
         like = layers[LAYER_TYPES[layer.visible_window is not None]]
@@ -421,7 +495,7 @@ def plan_to_hf(plan: Plan, *, head_dim: int) -> dict[str, Any]:
     config: dict[str, Any] = {"num_hidden_layers": len(plan), "head_dim": head_dim}
     config["layer_types"] = [LAYER_TYPES[layer.visible_window is not None] for layer in plan]
     ropes = {
-        layer_type: _scheme_to_hf(replace(layer, visible_window=None, base_scale=None), head_dim)
+        layer_type: scheme_to_hf(replace(layer, visible_window=None, base_scale=None), head_dim=head_dim)
         for layer_type, layer in layers.items()
     }
     config["rope_parameters"] = ropes if len(ropes) > 1 else next(iter(ropes.values()))

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count, check_not_negative, check_positive
+from rope_lessons._checks import check_count, check_not_negative, check_positive, check_size
 from rope_lessons.rerope import leaky_distance
 
 
@@ -32,8 +32,17 @@ def trained_distances(train_length: int, window: float, slope: float) -> Tensor:
     >>> trained_distances(6, window=2, slope=3)
     tensor([ 0.,  1.,  2.,  5.,  8., 11.], dtype=torch.float64)
     """
-    check_count("train_length", train_length, least=1)
+    check_size("train_length", train_length)
+    _farthest(train_length, window, slope)
     return leaky_distance(torch.arange(train_length), window, slope)
+
+
+def _farthest(train_length: int, window: float, slope: float) -> float:
+    """The largest of the trained distances."""
+    found = leaky_distance(torch.tensor([train_length - 1]), window, slope).item()
+    if found == math.inf:
+        raise ValueError(f"slope must be smaller: distances are beyond the numbers of float64, got {slope}")
+    return found
 
 
 def covered_length(train_length: int, window: float, slope: float) -> int:
@@ -58,7 +67,8 @@ def covered_length(train_length: int, window: float, slope: float) -> int:
     >>> covered_length(512, window=128, slope=16)
     6257
     """
-    return math.floor(trained_distances(train_length, window, slope)[-1].item()) + 1
+    check_count("train_length", train_length, least=1)
+    return math.floor(_farthest(train_length, window, slope)) + 1
 
 
 def slope_for(train_length: int, window: float, length: int) -> float:
@@ -83,7 +93,9 @@ def slope_for(train_length: int, window: float, length: int) -> float:
     10.36
     """
     check_count("train_length", train_length, least=1)
-    check_count("length", length, least=train_length)
+    check_count("length", length, least=1)
+    if length < train_length:
+        raise ValueError(f"length must be at least train_length = {train_length}, got {length}")
     check_not_negative("window", window)
     beyond = train_length - 1 - window
     if beyond <= 0:
@@ -115,4 +127,7 @@ def invleaky_rule(train_length: int, factor: float) -> dict[str, float]:
     """
     check_count("train_length", train_length, least=1)
     check_positive("factor", factor)
-    return {"window": train_length // 4, "slope": 2 * factor}
+    slope = 2 * factor
+    if slope == math.inf:
+        raise ValueError(f"factor must be smaller: the slope is twice as much, got {factor}")
+    return {"window": train_length // 4, "slope": slope}

@@ -10,7 +10,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_bool, check_count, check_device, check_int64, check_tensor
+from rope_lessons._checks import (
+    check_bool,
+    check_count,
+    check_device,
+    check_int64,
+    check_parts,
+    check_tensor,
+    shown,
+)
 from rope_lessons._float64 import float64_device
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -106,7 +114,8 @@ def dense_mask(mask_mod: MaskMod, query_index: Tensor, key_index: Tensor) -> Ten
         bool tensor ``(..., queries, keys)``.
 
     Raises:
-        TypeError: indices that are not int64 tensors.
+        TypeError, ValueError: indices that are not int64 tensors, or on different devices; a ``mask_mod`` that is no
+            function, or gives something else than a bool tensor.
 
     Chapter 07.
 
@@ -114,10 +123,18 @@ def dense_mask(mask_mod: MaskMod, query_index: Tensor, key_index: Tensor) -> Ten
     tensor([[ True, False],
             [False,  True]])
     """
-    check_int64("query_index", query_index)
-    check_int64("key_index", key_index)
+    for name, index in (("query_index", query_index), ("key_index", key_index)):
+        check_int64(name, index)
+        if not index.ndim:
+            raise ValueError(f"{name} must have at least one dimension, got a single number")
+    check_device("key_index", key_index, query_index.device, like="query_index")
+    if not callable(mask_mod):
+        raise TypeError(f"mask_mod must be a function of batch, head, query and key, got {shown(mask_mod)}")
     zero = torch.zeros((), dtype=torch.int64, device=query_index.device)
-    return mask_mod(zero, zero, query_index.unsqueeze(-1), key_index.unsqueeze(-2))
+    seen = mask_mod(zero, zero, query_index.unsqueeze(-1), key_index.unsqueeze(-2))
+    if not isinstance(seen, Tensor) or seen.dtype != torch.bool:
+        raise TypeError(f"mask_mod must give a bool tensor, got {getattr(seen, 'dtype', type(seen).__name__)}")
+    return seen
 
 
 def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Tensor:
@@ -132,14 +149,14 @@ def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Ten
         float64 tensor ``(heads,)``.
 
     Raises:
-        TypeError, ValueError: ``heads`` that is not an int of at least 1.
+        TypeError, ValueError: ``heads`` that is not an int from 1 to 65 536.
 
     Source: Press et al. 2022, section 3, and the published code for other counts. Chapter 07 derives it.
 
     >>> alibi_slopes(4)
     tensor([0.2500, 0.0625, 0.0156, 0.0039], dtype=torch.float64)
     """
-    check_count("heads", heads, least=1)
+    check_parts("heads", heads)
     below = 2 ** (int(heads).bit_length() - 1)
     slopes = [2 ** (-8 * (h + 1) / below) for h in range(below)]
     slopes += [2 ** (-8 * (2 * h + 1) / (2 * below)) for h in range(heads - below)]
@@ -163,7 +180,7 @@ def alibi_channels(
         q: ``(batch, heads, q_len, head_dim)``.
         k: ``(batch, kv_heads, k_len, head_dim)``, ``kv_heads`` dividing ``heads``.
         k_positions: int64 ``(k_len,)``; 0, 1, 2, … by default.
-        digits: number of extra channels, at least 1.
+        digits: number of extra channels, from 1 to 8: eight hold every int64.
 
     Returns:
         both with ``head_dim + digits`` channels, in the dtype of their input.
@@ -179,19 +196,21 @@ def alibi_channels(
     """
     check_tensor("q", q, dims=4)
     check_tensor("k", k, dims=4)
-    check_device("k", k, q.device)
+    check_device("k", k, q.device, like="q")
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3] or q.shape[1] % k.shape[1]:
         raise ValueError(
             f"k must have shape ({q.shape[0]}, kv_heads, k_len, {q.shape[3]}) with kv_heads dividing {q.shape[1]} to "
             f"match q, got {tuple(k.shape)}"
         )
-    check_count("digits", digits, least=1)
+    check_count("digits", digits, least=1, most=8, why="they hold every int64")
     if k_positions is None:
         k_positions = torch.arange(k.shape[2], device=k.device)
     check_int64("k_positions", k_positions)
-    check_device("k_positions", k_positions, k.device)
+    check_device("k_positions", k_positions, k.device, like="k")
     if tuple(k_positions.shape) != (k.shape[2],):
-        raise ValueError(f"k_positions must have shape ({k.shape[2]},), got {tuple(k_positions.shape)}")
+        raise ValueError(
+            f"k_positions must have shape ({k.shape[2]},) like the tokens of k, got {tuple(k_positions.shape)}"
+        )
     slopes = alibi_slopes(q.shape[1], device=q.device) * q.shape[3] ** 0.5
     more_q = slopes.to(q.dtype).view(1, -1, 1, 1).expand(*q.shape[:3], digits)
     places = [k_positions % 256 ** (t + 1) - k_positions % 256**t for t in range(digits - 1)]

@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_bases, check_not_negative, check_positive
+from rope_lessons._checks import as_float, check_bases, check_not_negative, check_positive, shown
+from rope_lessons.radix import whole_numbers
 from rope_lessons.sinusoidal import rope_frequencies
 
 
@@ -36,15 +37,12 @@ def mixed_digits(n: int | Tensor, bases: list[int] | tuple[int, ...]) -> Tensor:
     tensor([0, 5, 5, 4])
     """
     check_bases("bases", bases)
-    if isinstance(n, int) and not isinstance(n, bool) and abs(n) < 2**63:
-        n = torch.tensor(n)
-    if not isinstance(n, Tensor) or n.dtype != torch.int64:
-        raise TypeError(f"n must be an int or an int64 tensor, got {n!r} of type {type(n).__name__}")
+    n = whole_numbers(n)
     largest = math.prod(bases) - 1
     if n.numel() and not 0 <= int(n.min()) <= int(n.max()) <= largest:
         low, high = int(n.min()), int(n.max())
         found = str(low) if low == high else f"{low} to {high}"
-        raise ValueError(f"n must be from 0 to the product of bases minus 1 = {largest}, got {found}")
+        raise ValueError(f"n must be from 0 to the product of bases minus 1 = {shown(largest)}, got {found}")
     digits = []
     for base in bases:
         digits.append(n % base)
@@ -94,5 +92,5 @@ def mixed_radix_frequencies(
     frequencies = rope_frequencies(dim, base, device=device)
     # (t+1)/(d/2) before the power: a large exponent must not overflow.
     place = torch.arange(1, dim // 2 + 1, dtype=torch.float64) / (dim // 2)
-    share = place.to(frequencies.device) ** exponent  # of log κ, taken by pairs 0 to t together
-    return frequencies / factor**share
+    share = place.to(frequencies.device) ** as_float(exponent)  # of log κ, taken by pairs 0 to t together
+    return frequencies / as_float(factor) ** share

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rope_lessons._checks import check_choice, check_positive
+from rope_lessons._checks import check_bool, check_choice, check_positive, check_tensor
 from rope_lessons.attention import attention
 from rope_lessons.rotary import LAYOUTS, apply_rotary
-from rope_lessons.scheme import FrequencySpec, Scheme
+from rope_lessons.schemes import FrequencySpec, Scheme
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:
@@ -73,15 +73,19 @@ class RotaryEmbedding(nn.Module):
         _check_type("frequencies", frequencies, FrequencySpec)
         check_choice("layout", layout, LAYOUTS)
         check_positive("scale", scale)
+        check_bool("learned", learned)
         self.spec, self.layout, self.scale = frequencies, layout, scale
         self.learned = LearnedFrequencies(frequencies) if learned else None
 
     def forward(self, x: Tensor, positions: Tensor | None = None, *, length: int | None = None) -> Tensor:
         """Turn ``x`` ``(..., seq, head_dim)``. Positions are 0, 1, 2, … by default; with others, a spec that depends
         on the length needs ``length``."""
+        check_tensor("x", x)
+        if x.ndim < 2:
+            raise ValueError(f"x must have shape (..., seq, head_dim), got {tuple(x.shape)}")
         if positions is None:
             positions = torch.arange(x.shape[-2], device=x.device)
-            length = x.shape[-2] if length is None else length
+            length = (x.shape[-2] or 1) if length is None else length  # no tokens: nothing turns
         # With positions given, only the caller knows the length: a spec that needs it says so.
         frequencies = self.spec(length, device=x.device) if self.learned is None else self.learned.value
         return apply_rotary(x, positions, frequencies, layout=self.layout, scale=self.scale)
@@ -95,7 +99,7 @@ class Attention(nn.Module):
         learned_frequencies: make the frequencies a float64 parameter, started at those of the scheme.
 
     Raises:
-        ValueError: learned frequencies for a scheme without frequencies.
+        TypeError, ValueError: arguments of another kind; learned frequencies for a scheme without frequencies.
 
     >>> from rope_lessons import scheme
     >>> x = torch.ones(1, 2, 5, 8)
@@ -106,6 +110,7 @@ class Attention(nn.Module):
     def __init__(self, scheme: Scheme, *, learned_frequencies: bool = False):
         super().__init__()
         _check_type("scheme", scheme, Scheme)
+        check_bool("learned_frequencies", learned_frequencies)
         if learned_frequencies and scheme.frequencies is None:
             raise ValueError("learned_frequencies must be False for a scheme without frequencies, got True")
         self.scheme = scheme

@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import (
+    MOST,
+    TINIEST,
+    as_float,
     check_bases,
     check_choice,
     check_count,
@@ -19,7 +22,9 @@ from rope_lessons._checks import (
     check_frequencies,
     check_int64,
     check_positive,
+    check_readable,
     check_tensor,
+    shown,
 )
 from rope_lessons.sinusoidal import rope_frequencies
 
@@ -32,13 +37,13 @@ def digits(n: int | Tensor, base: int, length: int) -> Tensor:
     Args:
         n: int, or int64 tensor ``(...)``, from 0 to ``base**length - 1``.
         base: :math:`\beta`, an int of at least 2.
-        length: number of digits.
+        length: number of digits, at most 63: those of the largest int64 in base 2.
 
     Returns:
         int64 tensor ``(..., length)``; digit :math:`t` is worth :math:`\beta^t`.
 
     Raises:
-        TypeError, ValueError: a negative ``n``, or one that needs more digits.
+        TypeError, ValueError: a negative ``n``, or one that needs more digits; a base or a length out of range.
 
     Chapter 03.
 
@@ -46,11 +51,8 @@ def digits(n: int | Tensor, base: int, length: int) -> Tensor:
     tensor([6, 2, 0, 2, 0, 0])
     """
     check_count("base", base, least=2)
-    check_count("length", length, least=1)
-    if isinstance(n, int) and not isinstance(n, bool) and abs(n) < 2**63:
-        n = torch.tensor(n)
-    if not isinstance(n, Tensor) or n.dtype != torch.int64:
-        raise TypeError(f"n must be an int or an int64 tensor, got {n!r} of type {type(n).__name__}")
+    check_count("length", length, least=1, most=63, why="the digits of the largest int64 in base 2")
+    n = whole_numbers(n)
     if n.numel() and not 0 <= int(n.min()) <= int(n.max()) < base**length:
         low, high = int(n.min()), int(n.max())
         found = str(low) if low == high else f"{low} to {high}"
@@ -60,6 +62,16 @@ def digits(n: int | Tensor, base: int, length: int) -> Tensor:
         found_digits.append(n % base)
         n = n // base
     return torch.stack(found_digits, dim=-1)
+
+
+def whole_numbers(n: int | Tensor) -> Tensor:
+    """The argument ``n`` of :func:`~rope_lessons.digits` and :func:`~rope_lessons.mixed_digits` as an int64 tensor."""
+    if isinstance(n, int) and not isinstance(n, bool) and abs(n) < 2**63:
+        return torch.tensor(n)
+    if not isinstance(n, Tensor) or n.dtype != torch.int64:
+        raise TypeError(f"n must be an int or an int64 tensor, got {shown(n)} of type {type(n).__name__}")
+    check_readable("n", n)
+    return n
 
 
 def from_digits(digits: Tensor, base: int | list[int] | tuple[int, ...]) -> Tensor:
@@ -91,6 +103,7 @@ def from_digits(digits: Tensor, base: int | list[int] | tuple[int, ...]) -> Tens
         check_count("base", base, least=2)
         bases, wanted = [base] * length, "length) with base**length"
     check_int64("digits", digits)
+    check_readable("digits", digits)
     if digits.ndim < 1 or len(bases) != length or math.prod(bases) > 2**63:
         raise ValueError(
             f"digits must have shape (..., {wanted} at most 2**63, got shape {tuple(digits.shape)} in base {base}"
@@ -130,7 +143,8 @@ def decode_position(encoding: Tensor, frequencies: Tensor) -> Tensor:
     """
     check_tensor("encoding", encoding)
     check_frequencies(frequencies, dims=(1,))
-    check_device("frequencies", frequencies, encoding.device)
+    check_device("frequencies", frequencies, encoding.device, like="encoding")
+    check_readable("frequencies", frequencies)
     pairs = frequencies.shape[0]
     if encoding.ndim < 1 or encoding.shape[-1] != 2 * pairs:
         raise ValueError(
@@ -171,7 +185,7 @@ def pi_frequencies(
     tensor([0.1250, 0.0013], dtype=torch.float64)
     """
     check_positive("factor", factor)
-    return rope_frequencies(dim, base, device=device) / factor
+    return rope_frequencies(dim, base, device=device) / as_float(factor)
 
 
 def ntk_frequencies(
@@ -214,11 +228,23 @@ def ntk_frequencies(
     """
     check_choice("variant", variant, NTK_VARIANTS)
     check_dim(dim, least=4 if variant == "aware" else 2)
+    check_positive("base", base)
     check_positive("factor", factor)
     if variant == "aware":
-        return rope_frequencies(dim, base * factor ** (dim / (dim - 2)), device=device)
-    frequencies = rope_frequencies(dim, base * factor, device=device)
+        return rope_frequencies(dim, _larger_base(base, factor, dim / (dim - 2)), device=device)
+    frequencies = rope_frequencies(dim, _larger_base(base, factor), device=device)
     return frequencies / factor ** (2 / dim) if variant == "fixed" else frequencies
+
+
+def _larger_base(base: float, times: float, power: float = 1.0) -> float:
+    """``base * times**power``, of checked numbers."""
+    try:
+        larger = base * times**power
+    except OverflowError:
+        larger = math.inf
+    if not TINIEST <= larger <= MOST:
+        raise ValueError(f"factor must be smaller with a base of {base}: {times:g}**{power:g} times it is {larger}")
+    return larger
 
 
 def dynamic_ntk_frequencies(
@@ -257,8 +283,9 @@ def dynamic_ntk_frequencies(
     check_dim(dim, least=4)
     check_count("length", length, least=1)
     check_count("train_length", train_length, least=1)
+    check_positive("base", base)
     check_positive("factor", factor)
     if length <= train_length:
         return rope_frequencies(dim, base, device=device)
     growth = factor * length / train_length - (factor - 1)
-    return rope_frequencies(dim, base * growth ** (dim / (dim - 2)), device=device)
+    return rope_frequencies(dim, _larger_base(base, growth, dim / (dim - 2)), device=device)

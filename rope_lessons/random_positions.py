@@ -12,10 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_choice, check_count, check_not_negative, check_positive
+from rope_lessons._checks import (
+    LARGEST,
+    check_choice,
+    check_count,
+    check_not_negative,
+    check_positive,
+    check_size,
+    device_named,
+    shown,
+)
 from rope_lessons._float64 import float64_device
 
 DISTRIBUTIONS = ("exponential", "beta")
+MOST_MEAN = 2**53  # whole numbers up to it are float64's, and beyond it neighbouring positions are one
+SHAPES = 1e-280, 1e280  # of beta distributions whose draws float64 can hold the logarithms of
 PROPOSALS = 12  # for one gamma draw. Each is accepted with probability above 0.95: all fail once in 10^15 draws
 
 
@@ -54,6 +65,7 @@ def random_positions(
             [0, 1, 2, 3]])
     """
     _check_lengths(length, max_length)
+    check_size("max_length", max_length)  # one key is drawn for each
     device, rows = _device(generator, device), _rows(batch)
     # Whole numbers of 62 bits and not floats: two equal keys would favour the position that comes first.
     keys = torch.randint(2**62, (rows, max_length), generator=generator, device=device)
@@ -73,7 +85,7 @@ def grid_positions(
     :math:`\lfloor iP/L \rfloor`. For a model trained on :func:`random_positions`, at test.
 
     Args:
-        length: number of tokens :math:`L`, at least 1.
+        length: number of tokens :math:`L`, at least 1; beyond :math:`3\cdot 10^9`, one that divides ``max_length``.
         max_length: :math:`P`, at least ``length``.
         batch, generator, device: as in :func:`random_positions`, so that one can stand for the other. Nothing is drawn.
 
@@ -90,7 +102,12 @@ def grid_positions(
     """
     _check_lengths(length, max_length)
     device, rows = _device(generator, device), _rows(batch)
-    positions = torch.arange(length, device=device) * max_length // length
+    # i P / L with P = a L + b: the product i P itself can be too large for int64.
+    a, b = divmod(max_length, length)
+    if b * (length - 1) > LARGEST:
+        raise ValueError(f"length must be at most {math.isqrt(LARGEST)}, whose square is an int64, got {length}")
+    token = torch.arange(length, device=device)
+    positions = token * a + token * b // length
     return positions if batch is None else positions.expand(rows, length)
 
 
@@ -120,7 +137,8 @@ def equal_mean_positions(
         batch: None for one :math:`n` that the whole batch shares; a number for one :math:`n` in each sequence, which
             is what chapter 10 trains with.
         distribution: ``"exponential"`` or ``"beta"``.
-        mean: of :math:`n`, :math:`N - 1` by default. For beta it lies between 0 and ``max_length - 1``.
+        mean: of :math:`n`, from 0 to :math:`2^{53}`; :math:`N - 1` by default. For beta it lies between 0
+            and ``max_length - 1``.
         max_length: for beta: the longest text at test, :math:`L`.
         alpha: for beta: :math:`\alpha`, positive.
         generator: source of the randomness, on ``device``; PyTorch's global one if None.
@@ -142,21 +160,40 @@ def equal_mean_positions(
     >>> equal_mean_positions(64, distribution="beta", max_length=512, alpha=0.25).max() <= 511
     tensor(True)
     """
-    check_count("length", length, least=1)
-    check_choice("distribution", distribution, DISTRIBUTIONS)
+    check_size("length", length)
+    check_equal_mean(distribution, mean, max_length, alpha)
     mean = length - 1 if mean is None else mean
-    check_not_negative("mean", mean)
     rows, device = _rows(batch), _device(generator, float64_device(device))
     if distribution == "exponential":
-        for name, value in (("max_length", max_length), ("alpha", alpha)):
-            if value is not None:
-                raise ValueError(f"{name} must be left out: it belongs to distribution 'beta', got {value!r}")
         draws = torch.empty(rows, dtype=torch.float64, device=device).exponential_(generator=generator)
         end = mean * draws
     else:
         end = _beta_end(mean, max_length, alpha, rows, generator, device)
     positions = end.unsqueeze(1) * torch.linspace(0, 1, length, dtype=torch.float64, device=device)
     return positions[0] if batch is None else positions
+
+
+def check_equal_mean(distribution: str, mean: float | None, max_length: int | None, alpha: float | None) -> None:
+    """The arguments of :func:`~rope_lessons.equal_mean_positions` that are its distribution, before a length is known."""
+    check_choice("distribution", distribution, DISTRIBUTIONS)
+    if mean is not None:
+        check_not_negative("mean", mean)
+        if mean > MOST_MEAN:
+            raise ValueError(f"mean must be at most {MOST_MEAN}, where positions become too coarse, got {mean}")
+    if distribution == "exponential":
+        for name, value in (("max_length", max_length), ("alpha", alpha)):
+            if value is not None:
+                raise ValueError(f"{name} must be left out: it belongs to distribution 'beta', got {shown(value)}")
+        return
+    check_count("max_length", max_length, least=2)
+    check_positive("alpha", alpha)
+    if mean is not None and max_length is not None:
+        _check_beta_mean(mean, max_length - 1)
+
+
+def _check_beta_mean(mean: float, largest: int) -> None:
+    if not 0 < mean < largest:
+        raise ValueError(f"mean must be above 0 and below max_length - 1 = {largest}, got {mean}")
 
 
 def _beta_end(
@@ -168,16 +205,18 @@ def _beta_end(
     device: torch.device | None,
 ) -> Tensor:
     """The last position, ``(rows,)``: a beta variable, stretched to 0 … max_length - 1."""
-    check_count("max_length", max_length, least=2)
-    check_positive("alpha", alpha)
     assert max_length is not None
     assert alpha is not None
     largest = max_length - 1
-    if not 0 < mean < largest:
-        raise ValueError(f"mean must be above 0 and below max_length - 1 = {largest}, got {mean}")
+    _check_beta_mean(mean, largest)  # the default mean, which depends on the length
     beta = alpha * (largest / mean - 1)
+    if not (SHAPES[0] <= alpha <= SHAPES[1] and SHAPES[0] <= beta <= SHAPES[1]):
+        raise ValueError(
+            f"alpha, and beta = alpha * (max_length - 1 - mean) / mean, must be from {SHAPES[0]} to {SHAPES[1]}, got "
+            f"alpha = {alpha} and beta = {beta}"
+        )
     # x = a / (a + b) for gamma variables a and b. The logarithms of tiny ones are numbers where they are 0 themselves.
-    a, b = (_log_gamma_draw(shape, rows, generator, device) for shape in (alpha, beta))
+    a, b = (_log_gamma_draw(float(shape), rows, generator, device) for shape in (alpha, beta))
     return largest * torch.sigmoid(a - b)
 
 
@@ -199,7 +238,7 @@ def _log_gamma_draw(shape: float, rows: int, generator: torch.Generator | None, 
 
 
 def _check_lengths(length: int, max_length: int) -> None:
-    check_count("length", length, least=1)
+    check_size("length", length)
     check_count("max_length", max_length, least=1)
     if max_length < length:
         raise ValueError(f"max_length must be at least length = {length}: no position is used twice, got {max_length}")
@@ -207,13 +246,13 @@ def _check_lengths(length: int, max_length: int) -> None:
 
 def _rows(batch: int | None) -> int:
     if batch is not None:
-        check_count("batch", batch, least=1)
+        check_size("batch", batch)
     return 1 if batch is None else batch
 
 
 def _device(generator: torch.Generator | None, device: torch.device | str | None) -> torch.device | None:
     """Where to draw: the device asked for, else that of the generator."""
-    wanted = None if device is None else torch.device(device)
+    wanted = device_named(device)
     if generator is None:
         return wanted
     if not isinstance(generator, torch.Generator):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_not_negative, check_positions
+from rope_lessons._checks import as_float, check_not_negative, check_positions
 from rope_lessons._float64 import exact
 
 
@@ -35,6 +35,7 @@ def leaky_distance(distance: Tensor, window: float, slope: float) -> Tensor:
     check_positions("distance", distance)
     check_not_negative("window", window)
     check_not_negative("slope", slope)
+    window, slope = as_float(window), as_float(slope)
     distance = exact(distance)
     size = distance.abs()
     return distance.sign() * torch.where(size < window, size, window + slope * (size - window))
@@ -71,6 +72,7 @@ def smooth_leaky_distance(distance: Tensor, window: float, slope: float, sigma: 
         raise ValueError(f"sigma must be at most the window, {window:g}, got {sigma!r}")
     if sigma == 0:
         return bent
+    window, slope, sigma = as_float(window), as_float(slope), as_float(sigma)
     size = exact(distance).abs()
     into = size - (window - sigma)  # way into the transition
     rounded = size - (1 - slope) * into.square() / (4 * sigma)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import (
+    as_float,
     check_choice,
     check_count,
     check_device,
@@ -53,11 +54,14 @@ def rotary_table(
     check_frequencies(frequencies)
     check_positive("scale", scale)
     check_float_dtype(dtype, TABLE_DTYPES)
+    scale = as_float(scale)
+    if scale > torch.finfo(dtype).max:
+        raise ValueError(f"scale must be a number of {dtype}, the dtype of the table, got {scale}")
     if positions.ndim not in (1, 2):
         raise ValueError(f"positions must have shape (seq,) or (batch, seq), got {tuple(positions.shape)}")
     device = positions.device
     where = exact(positions).unsqueeze(-1)  # (seq, 1) or (batch, seq, 1)
-    check_device("frequencies", frequencies, where.device)
+    check_device("frequencies", frequencies, where.device, like="positions")
     if positions.ndim == 2:
         where = where.unsqueeze(1)  # (batch, 1, seq, 1)
     if frequencies.ndim == 2:
@@ -109,7 +113,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, layout: str) -> Tensor:
 def _check_table(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     for name, table in (("cos", cos), ("sin", sin)):
         check_tensor(name, table)
-        check_device(name, table, x.device)
+        check_device(name, table, x.device, like="x")
         if table.dtype not in TABLE_DTYPES or table.dtype != cos.dtype:  # a bfloat16 table would round every angle
             raise TypeError(f"cos and sin must both be float32 or both float64, got {name} of {table.dtype}")
         if table.shape != cos.shape or table.ndim > x.ndim or table.ndim < 1:
@@ -156,7 +160,7 @@ def apply_rotary(x: Tensor, positions: Tensor, frequencies: Tensor, *, layout: s
     check_frequencies(frequencies)
     _check_shapes(x, positions, frequencies)
     if positions.device != float64_device(x.device):  # fractional positions for MPS live on the CPU
-        check_device("positions", positions, x.device)
+        check_device("positions", positions, x.device, like="x")
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     cos, sin = rotary_table(positions, frequencies, scale=scale, dtype=dtype)
     return rotate(x, cos.to(x.device), sin.to(x.device), layout=layout)
@@ -167,7 +171,9 @@ def _check_shapes(x: Tensor, positions: Tensor, frequencies: Tensor) -> None:
         raise ValueError(f"x must have shape (..., seq, head_dim), got {tuple(x.shape)}")
     seq = x.shape[-2]
     if positions.ndim == 1 and positions.shape[0] != seq:
-        raise ValueError(f"positions must have shape (seq,) = ({seq},), got {tuple(positions.shape)}")
+        raise ValueError(
+            f"positions must have shape (seq,) = ({seq},), got {tuple(positions.shape)} for x {tuple(x.shape)}"
+        )
     if (positions.ndim == 2 or frequencies.ndim == 2) and x.ndim != 4:
         raise ValueError(
             f"x must be (batch, heads, seq, head_dim) for positions per row or frequencies per head, "
@@ -175,11 +181,13 @@ def _check_shapes(x: Tensor, positions: Tensor, frequencies: Tensor) -> None:
         )
     if positions.ndim == 2 and positions.shape != (x.shape[0], seq):
         raise ValueError(
-            f"positions must have shape (batch, seq) = ({x.shape[0]}, {seq}), got {tuple(positions.shape)}"
+            f"positions must have shape (batch, seq) = ({x.shape[0]}, {seq}), got {tuple(positions.shape)} "
+            f"for x {tuple(x.shape)}"
         )
     if frequencies.ndim == 2 and frequencies.shape[0] != x.shape[1]:
         raise ValueError(
-            f"frequencies must have one row per head, {x.shape[1]} rows, got shape {tuple(frequencies.shape)}"
+            f"frequencies must have one row per head, {x.shape[1]} rows, got shape {tuple(frequencies.shape)} "
+            f"for x {tuple(x.shape)}"
         )
 
 
@@ -240,6 +248,9 @@ def _reorder(weight: Tensor, heads: int, rotary_dim: int | None, order_of: Calla
     dim = head_dim if rotary_dim is None else rotary_dim
     check_count("rotary_dim", dim, least=2)
     if dim % 2 or dim > head_dim:
-        raise ValueError(f"rotary_dim must be even and at most head_dim = {head_dim}, got {dim}")
+        raise ValueError(
+            f"rotary_dim must be even and at most head_dim = {head_dim}, got {dim} for weight of shape "
+            f"{tuple(weight.shape)} and {heads} heads"
+        )
     order = torch.cat((order_of(dim), torch.arange(dim, head_dim))).to(weight.device)
     return weight.reshape(heads, head_dim, *weight.shape[1:])[:, order].reshape(weight.shape)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import (
+    as_float,
     check_device,
     check_dim,
     check_float_dtype,
@@ -42,7 +43,7 @@ def rope_frequencies(dim: int, base: float = 10_000.0, *, device: torch.device |
     check_dim(dim)
     check_positive("base", base)
     exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=float64_device(device)) / dim
-    return base**-exponents
+    return as_float(base) ** -exponents
 
 
 def sinusoidal_encoding(
@@ -85,7 +86,7 @@ def sinusoidal_encoding(
     if frequencies.shape[0] * 2 != dim:
         raise ValueError(f"frequencies must have shape (dim/2,) = ({dim // 2},), got {tuple(frequencies.shape)}")
     where = exact(positions)
-    check_device("frequencies", frequencies, where.device)
+    check_device("frequencies", frequencies, where.device, like="positions")
     angles = where.unsqueeze(-1) * frequencies  # (..., dim/2)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype).to(positions.device)
 
@@ -112,5 +113,5 @@ def sinusoidal_kernel(distance: Tensor, frequencies: Tensor) -> Tensor:
     check_positions("distance", distance)
     check_frequencies(frequencies, dims=(1,))
     distance = exact(distance)
-    check_device("frequencies", frequencies, distance.device)
+    check_device("frequencies", frequencies, distance.device, like="distance")
     return (distance.unsqueeze(-1) * frequencies).cos().mean(dim=-1)

@@ -12,6 +12,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons import METHODS, FrequencySpec, LogN, Method, Scheme
+from rope_lessons.hf import HF_TYPES
 
 P3 = torch.arange(3)
 OMEGA = rl.rope_frequencies(4)
@@ -80,7 +81,7 @@ def encode(positions: Any = P3, dim: Any = 8, base: Any = 10.0, **options: Any) 
 
 
 def hf(rope: dict, head_dim: Any = 8, **options: Any) -> Scheme:
-    return Scheme.from_hf(rope, head_dim=head_dim, **{"rope_theta": rope.get("rope_theta", 1e4), **options})
+    return rl.scheme_from_hf(rope, head_dim=head_dim, **{"rope_theta": rope.get("rope_theta", 1e4), **options})
 
 
 YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 64}
@@ -168,6 +169,23 @@ def not_a_flag(name: str, call: Callable[[Any], Any]) -> list[Case]:
 CASES: dict[str, list[Case]] = {
     "rope_frequencies": [
         *not_even(lambda v: rl.rope_frequencies(v)),
+        (
+            lambda: rl.rope_frequencies(2**31),
+            ValueError,
+            "dim must be an even int of at least 2 and at most 1048576, got 2147483648",
+        ),
+        (
+            lambda: rl.rope_frequencies(8, device="banana"),
+            ValueError,
+            "device must be … or None, got 'banana' (Expected",
+        ),
+        (lambda: rl.rope_frequencies(8, device="cuda:77"), ValueError, "device must be … or None, got 'cuda:77' ("),
+        (lambda: rl.rope_frequencies(8, device=1.5), TypeError, "device must be a torch.device, … or None, got 1.5"),
+        (
+            lambda: rl.rope_frequencies(8, 5e-324),
+            ValueError,
+            "base must be a positive finite number, and one over it finite too, got 5e-324",
+        ),
         *not_positive("base", lambda v: rl.rope_frequencies(8, v)),
     ],
     "pi_frequencies": [
@@ -179,6 +197,21 @@ CASES: dict[str, list[Case]] = {
         *not_even(lambda v: ntk(dim=v)),
         *not_even(lambda v: ntk(dim=v, variant="aware"), least=4),
         *not_positive("factor", lambda v: ntk(factor=v)),
+        *[
+            case
+            for kind in ("old", "fixed", "aware")
+            for case in not_positive("base", lambda v, k=kind: ntk(8, 8, v, k))
+        ],
+        (
+            lambda: ntk(factor=1e300, base=1e300),
+            ValueError,
+            "factor must be smaller with a base of 1e+300: … it is inf",
+        ),
+        (
+            lambda: ntk(factor=1e300, variant="aware"),
+            ValueError,
+            "factor must be smaller with a base of 10.0: 1e+300**1",
+        ),
         (lambda: ntk(variant="mixed"), ValueError, "variant must be one of 'old', 'fixed', 'aware', got 'mixed'"),
     ],
     "mixed_radix_frequencies": [
@@ -193,6 +226,12 @@ CASES: dict[str, list[Case]] = {
         *not_a_count("train_length", lambda v: dynamic(train_length=v), 1),
         *not_positive("factor", lambda v: dynamic(factor=v)),
         *not_positive("base", lambda v: dynamic(base=v, length=2)),
+        *not_positive("base", lambda v: dynamic(base=v)),
+        (
+            lambda: dynamic(factor=1e300),
+            ValueError,
+            "factor must be smaller with a base of 10.0: 1e+300**1.33333 times",
+        ),
     ],
     "turns": [
         *not_frequencies(lambda v: rl.turns(v, 64))[:3],
@@ -212,6 +251,7 @@ CASES: dict[str, list[Case]] = {
         *not_positive("factor", lambda v: yarn(factor=v)),
         *not_a_count("train_length", lambda v: yarn(train_length=v), 1),
         *not_positive("base", lambda v: yarn(base=v)),
+        (lambda: yarn(beta_fast=1e308), ValueError, "beta_fast must be smaller: … got 1e+308"),
         (lambda: yarn(base=1), ValueError, "base must be above 1 (pairs must differ in speed), got 1"),
         *not_positive("beta_fast", lambda v: yarn(beta_fast=v)),
         *not_positive("beta_slow", lambda v: yarn(beta_slow=v)),
@@ -276,6 +316,11 @@ CASES: dict[str, list[Case]] = {
         *not_positions("positions", lambda v: rl.rotary_table(v, OMEGA)),
         *not_frequencies(lambda v: rl.rotary_table(P3, v)),
         *not_positive("scale", lambda v: rl.rotary_table(P3, OMEGA, scale=v)),
+        (
+            lambda: rl.rotary_table(P3, OMEGA, scale=1e39),
+            ValueError,
+            "scale must be a number of torch.float32, … 1e+39",
+        ),
         (lambda: rl.rotary_table(P3[0], OMEGA), ValueError, "positions must have shape (seq,) or (batch, seq), got ()"),
         (
             lambda: rl.rotary_table(P3, OMEGA, dtype=torch.bfloat16),
@@ -371,6 +416,12 @@ CASES: dict[str, list[Case]] = {
     "digits": [
         *not_a_count("base", lambda v: rl.digits(5, v, 3), 2),
         *not_a_count("length", lambda v: rl.digits(5, 10, v), 1),
+        (
+            lambda: rl.digits(5, 10, 2**31),
+            ValueError,
+            "length must be an int of at least 1 and at most 63 (the digits of the largest int64 in base 2), got 214",
+        ),
+        (lambda: rl.digits(P3.to(META), 10, 3), ValueError, "n must hold values, which are read here, got a tensor on"),
         (lambda: rl.digits(-1, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got -1"),
         (lambda: rl.digits(1000, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got 1000"),
         (
@@ -461,11 +512,17 @@ CASES: dict[str, list[Case]] = {
     "covered_length": [
         *not_a_count("train_length", lambda v: rl.covered_length(v, 4, 2), 1),
         (lambda: rl.covered_length(8, -1, 2), ValueError, "window must be a finite number of at least 0, got -1"),
+        (
+            lambda: rl.covered_length(8, 4, 1e308),
+            ValueError,
+            "slope must be smaller: distances are beyond … got 1e+308",
+        ),
         (lambda: rl.covered_length(8, 4, math.nan), ValueError, "slope must be a finite number of at least 0, got nan"),
     ],
     "slope_for": [
         *not_a_count("train_length", lambda v: rl.slope_for(v, 0, 64), 1),
-        *not_a_count("length", lambda v: rl.slope_for(8, 2, v), 8),
+        *not_a_count("length", lambda v: rl.slope_for(8, 2, v), 1),
+        (lambda: rl.slope_for(8, 2, 7), ValueError, "length must be at least train_length = 8, got 7"),
         (lambda: rl.slope_for(8, -1, 64), ValueError, "window must be a finite number of at least 0, got -1"),
         (lambda: rl.slope_for(8, "2", 64), TypeError, "window must be a finite number of at least 0, got '2'"),
         (lambda: rl.slope_for(8, 7, 64), ValueError, "window must be below train_length - 1 = 7, got 7"),
@@ -474,6 +531,11 @@ CASES: dict[str, list[Case]] = {
     "invleaky_rule": [
         *not_a_count("train_length", lambda v: rl.invleaky_rule(v, 8), 1),
         *not_positive("factor", lambda v: rl.invleaky_rule(512, v)),
+        (
+            lambda: rl.invleaky_rule(512, 1e308),
+            ValueError,
+            "factor must be smaller: the slope is twice as much, got 1e",
+        ),
     ],
     "random_positions": [
         *not_a_count("length", lambda v: rl.random_positions(v, 5), 1),
@@ -496,6 +558,12 @@ CASES: dict[str, list[Case]] = {
             "max_length must be at least length = 6: no position is used twice, got 5",
         ),
         *not_a_generator(lambda g, device: rl.grid_positions(2, 5, generator=g, device=device)),
+        (
+            lambda: rl.grid_positions(3_037_000_501, 2 * 3_037_000_501 - 1),
+            ValueError,
+            "length must be at most 3037000499, whose square is an int64, got 3037000501",
+        ),
+        (lambda: rl.grid_positions(2, 5, device="banana"), ValueError, "device must be … got 'banana'"),
     ],
     "equal_mean_positions": [
         *not_a_count("length", lambda v: rl.equal_mean_positions(v), 1),
@@ -524,6 +592,16 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "mean must be above 0 and below max_length - 1 = 3, got 3",
         ),
+        (
+            lambda: rl.equal_mean_positions(4, mean=2**54),
+            ValueError,
+            "mean must be at most 9007199254740992, where positions become too coarse, got 18014398509481984",
+        ),
+        (
+            lambda: beta_positions(alpha=1e-300),
+            ValueError,
+            "alpha, and beta = … must be from 1e-280 to 1e+280, got alp",
+        ),
     ],
     "log_n_scale": [
         (lambda: rl.log_n_scale([4], 512), TypeError, "counts must be an int64 tensor, got list"),
@@ -550,7 +628,7 @@ CASES: dict[str, list[Case]] = {
             "k must have shape (1, kv_heads, k_len, 8) with kv_heads dividing 2 to match q, got (1, 2, 3, 4)",
         ),
         (lambda: rl.alibi_channels(X[:, :1], X), ValueError, "k must have … dividing 1 to match q, got (1, 2, 3, 8)"),
-        (lambda: rl.alibi_channels(X, X.to(META)), ValueError, "k must be on cpu like the other tensors, got meta"),
+        (lambda: rl.alibi_channels(X, X.to(META)), ValueError, "k must be on cpu like q, got meta"),
         *not_a_count("digits", lambda v: rl.alibi_channels(X, X, digits=v), 1),
         (
             lambda: rl.alibi_channels(X, X, k_positions=P3.float()),
@@ -560,16 +638,35 @@ CASES: dict[str, list[Case]] = {
         (
             lambda: rl.alibi_channels(X, X, k_positions=P3[:2]),
             ValueError,
-            "k_positions must have shape (3,), got (2,)",
+            "k_positions must have shape (3,) like the tokens of k, got (2,)",
         ),
     ],
-    "alibi_slopes": not_a_count("heads", lambda v: rl.alibi_slopes(v), 1),
-    "window_mask": not_a_count("window", lambda v: rl.window_mask(v), 1),
+    "alibi_slopes": [
+        *not_a_count("heads", lambda v: rl.alibi_slopes(v), 1),
+        (
+            lambda: rl.alibi_slopes(2**31),
+            ValueError,
+            "heads must be an int of at least 1 and at most 65536 (they are made one by one), got 2147483648",
+        ),
+    ],
+    "window_mask": [
+        *not_a_count("window", lambda v: rl.window_mask(v), 1),
+        (
+            lambda: rl.window_mask(2**63),
+            ValueError,
+            "window must be an int of at least 1 and at most 9223372036854775807 (the largest int64), got 922",
+        ),
+        (lambda: rl.window_mask(10**5000), ValueError, "window must be an int … got an int of 16610 bits"),
+    ],
     "lambda_mask": [
         *not_a_count("window", lambda v: rl.lambda_mask(v, 1), 1),
         *not_a_count("sinks", lambda v: rl.lambda_mask(2, v), 0),
     ],
     "dense_mask": [
+        (lambda: rl.dense_mask("causal", P3, P3), TypeError, "mask_mod must be a function of batch, … got 'causal'"),
+        (lambda: rl.dense_mask(lambda *_: P3, P3, P3), TypeError, "mask_mod must give a bool tensor, got torch.int64"),
+        (lambda: rl.dense_mask(rl.causal_mask, P3[0], P3), ValueError, "query_index must have at least one dimension"),
+        (lambda: rl.dense_mask(rl.causal_mask, P3, P3.to(META)), ValueError, "key_index must be on cpu … got meta"),
         (lambda: rl.dense_mask(rl.causal_mask, [0], P3), TypeError, "query_index must be an int64 tensor, got list"),
         (
             lambda: rl.dense_mask(rl.causal_mask, P3, P3.float()),
@@ -622,6 +719,45 @@ CASES: dict[str, list[Case]] = {
     ],
     "scheme": [
         (lambda: rl.scheme("rotary", dim=8), ValueError, "name must be one of 'rope', … got 'rotary'"),
+        (
+            lambda: rl.scheme("yarnn", dim=8),
+            ValueError,
+            "name must be one of 'rope', … got 'yarnn'; did you mean",
+        ),
+        (lambda: rl.scheme([], dim=8), ValueError, "name must be one of 'rope', … got []"),
+        (
+            lambda: rl.scheme("rerope", dim=8, windw=4),
+            ValueError,
+            "options of scheme 'rerope' must be among dim, base, window, … got 'windw'; did you mean 'window'?",
+        ),
+        (
+            lambda: rl.scheme("window", dim=8, visible_window=None),
+            TypeError,
+            "visible_window must be an int of at least 1, got None of type NoneType",
+        ),
+        (
+            lambda: rl.scheme("lambda", dim=8, visible_window=None, sinks=0),
+            TypeError,
+            "visible_window must be an int of at least 1, got None of type NoneType",
+        ),
+        *[
+            (
+                lambda name=name, options=options: rl.scheme(name, dim=8, **options),
+                ValueError,
+                "window must be at least 1 with a slope of 0, or no pair turns (for no positions take scheme(",
+            )
+            for name, options in (
+                ("rerope", {"window": 0}),
+                ("leaky-rerope", {"window": 0, "slope": 0}),
+                ("invleaky", {"window": 0, "slope": 0.0}),
+                ("rope", {"slope": 0}),
+            )
+        ],
+        (
+            lambda: rl.scheme("rope", dim=8, window=128),
+            ValueError,
+            "slope must be given with a window, which bends nothing by itself … got window=128 alone",
+        ),
         (lambda: rl.scheme("pi", dim=8), ValueError, "scheme 'pi' needs factor; got dim"),
         (lambda: rl.scheme("rerope"), ValueError, "scheme 'rerope' needs dim, window; got nothing"),
         (
@@ -648,19 +784,19 @@ CASES: dict[str, list[Case]] = {
             "scheme 'longrope' needs factor or rotary_scale (its attention factor); got neither",
         ),
     ],
-    "Scheme.from_hf": [
+    "scheme_from_hf": [
         (
-            lambda: Scheme.from_hf(None, head_dim=8),
+            lambda: rl.scheme_from_hf(None, head_dim=8),
             TypeError,
             "rope must be a dictionary with 'rope_type', got NoneType",
         ),
         (
-            lambda: Scheme.from_hf({"rope_type": "default"}, head_dim=8),
+            lambda: rl.scheme_from_hf({"rope_type": "default"}, head_dim=8),
             ValueError,
-            "rope must contain 'rope_theta', or rope_theta must be given; got ['rope_type']",
+            "rope must contain 'rope_theta', or rope_theta must be given (… of a config); got ['rope_type']",
         ),
         (
-            lambda: Scheme.from_hf({"rope_type": "default", "rope_theta": 1e4}, head_dim=8, rope_theta=5e5),
+            lambda: rl.scheme_from_hf({"rope_type": "default", "rope_theta": 1e4}, head_dim=8, rope_theta=5e5),
             ValueError,
             "rope_theta must agree with the dictionary's 10000.0, got 500000.0",
         ),
@@ -672,7 +808,7 @@ CASES: dict[str, list[Case]] = {
         (
             lambda: hf({"rope_type": "lin"}),
             ValueError,
-            "rope_type must be one of 'default', 'linear', 'dynamic', 'yarn', 'llama3', 'longrope', 'ntk', got 'lin'",
+            f"rope_type must be one of {', '.join(map(repr, HF_TYPES))}, got 'lin'",
         ),
         (
             lambda: hf({"rope_type": "linear"}),
@@ -751,7 +887,7 @@ CASES: dict[str, list[Case]] = {
         (
             lambda: hf({"rope_type": "default", "rope_theta": "1e4"}),
             TypeError,
-            "base must be a positive finite number, got '1e4'",
+            "rope_theta must be a positive finite number, got '1e4'",
         ),
         (
             lambda: hf({"rope_type": "default", "partial_rotary_factor": 1.5}),
@@ -762,7 +898,7 @@ CASES: dict[str, list[Case]] = {
         (
             lambda: hf({"rope_type": "default", "partial_rotary_factor": 0.7}),
             ValueError,
-            "dim must be an even int … got 5",
+            "partial_rotary_factor times head_dim must be an even number from 2 … got 0.7 times 8",
         ),
         *not_a_count("head_dim", lambda v: hf({"rope_type": "default"}, head_dim=v), 2),
         (
@@ -771,25 +907,26 @@ CASES: dict[str, list[Case]] = {
             "slope must be a finite number of at least 0, got -1",
         ),
     ],
-    "Scheme.to_hf": [
-        (lambda: Scheme().to_hf(), ValueError, "frequencies must be one of 'rope', 'pi', 'dynamic-ntk', … got None"),
+    "scheme_to_hf": [
+        (lambda: rl.scheme_to_hf("rope"), TypeError, "scheme must be a Scheme, got 'rope'"),
+        (lambda: rl.scheme_to_hf(Scheme()), ValueError, "frequencies must be one of 'rope', 'pi', … got None"),
         (
-            lambda: rl.scheme("ntk-old", dim=8, factor=2).to_hf(),
+            lambda: rl.scheme_to_hf(rl.scheme("ntk-old", dim=8, factor=2)),
             ValueError,
             "frequencies must be one of … got FrequencySpec(",
         ),
         (
-            lambda: rl.scheme("rerope", dim=8, window=4).to_hf(),
+            lambda: rl.scheme_to_hf(rl.scheme("rerope", dim=8, window=4)),
             ValueError,
             "only the frequencies of a scheme … got Scheme(",
         ),
         (
-            lambda: rl.scheme("rope", dim=8, layout="interleaved").to_hf(),
+            lambda: rl.scheme_to_hf(rl.scheme("rope", dim=8, layout="interleaved")),
             ValueError,
             "only the frequencies … layout 'half'",
         ),
         (
-            lambda: rl.scheme("rope", dim=8).to_hf(head_dim=4),
+            lambda: rl.scheme_to_hf(rl.scheme("rope", dim=8), head_dim=4),
             ValueError,
             "head_dim must be an int of at least 8, got 4",
         ),
@@ -803,11 +940,18 @@ CASES: dict[str, list[Case]] = {
             "train must be a plan (a tuple of one Scheme per layer), got Scheme(",
         ),
         (lambda: Method("m", (ROPE,), ("rope",)), TypeError, "test must be a plan (a tuple … got ('rope',)"),
+        (lambda: Method(3, (ROPE,), (ROPE,)), TypeError, "name must be a string, got 3"),
+        (
+            lambda: Method("m", (ROPE,), (ROPE,), 3),
+            TypeError,
+            "train_positions must be a sampler of positions, … got 3",
+        ),
+        (lambda: Method("m", (ROPE,), (ROPE,), None, "x"), TypeError, "test_positions must be a sampler … got 'x'"),
     ],
     "METHODS": [
         *not_a_count("layers", lambda v: METHODS["rope"](layers=v, dim=8), 1),
         *not_a_count("layers", lambda v: METHODS["invleaky"](layers=v, dim=8, window=2, slope=4), 1),
-        *not_a_count("layers", lambda v: METHODS["hwfa"](layers=v, dim=8, visible_window=2, train_length=4), 1),
+        *not_a_count("layers", lambda v: METHODS["hwfa"](layers=v, dim=8, visible_window=2, train_length=4), 2),
         *not_a_count("layers", lambda v: METHODS["hwfa2"](layers=v, dim=8, visible_window=2, window=4), 1),
         *not_a_count(
             "full_layers", lambda v: METHODS["hwfa2"](layers=4, dim=8, visible_window=2, window=4, full_layers=v), 1
@@ -817,7 +961,88 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "full_layers must be at most layers = 1, got 2",
         ),
-        (lambda: METHODS["rerope"](layers=2, dim=8), ValueError, "scheme 'rerope' needs window; got dim, base"),
+        (lambda: METHODS["rerope"](layers=2, dim=8), ValueError, "method 'rerope' needs window; got layers, dim"),
+        (
+            lambda: METHODS["hwfa"](layers=2, dim=8, window=2),
+            ValueError,
+            "options of method 'hwfa' must be among layers, ",
+        ),
+        (
+            lambda: METHODS["hwfa2"](layers=2, dim=8),
+            ValueError,
+            "method 'hwfa2' needs visible_window, window; got layers",
+        ),
+        (
+            lambda: METHODS["random-positions"](layers=2, dim=8, maxlength=9),
+            ValueError,
+            "options of method 'random-positions' must be among layers, dim, max_length, … did you mean 'max_length'?",
+        ),
+        (
+            lambda: METHODS["rerope"](layers=2, dim=8, window=4, factor=8),
+            ValueError,
+            "options of method 'rerope' must be among … got 'factor'",
+        ),
+        *[
+            (
+                lambda name=name, layers=layers: METHODS[name](
+                    layers=layers, dim=8, **({"visible_window": 2, "train_length": 9} if name == "hwfa" else {})
+                ),
+                ValueError,
+                f"layers must be an int of at least {2 if name == 'hwfa' else 1} and at most 65536 (they are made one",
+            )
+            for name in ("hwfa", "rope", "equal-mean")
+            for layers in (2**31, 2**70)
+        ],
+        *[
+            (
+                lambda name=name, more=more: METHODS[name](layers=2, dim=8, visible_window=None, **more),
+                TypeError,
+                "visible_window must be an int of at least 1, got None of type NoneType",
+            )
+            for name, more in (
+                ("hwfa", {"train_length": 9}),
+                ("hwfa2", {"window": 2}),
+                ("window", {}),
+                ("lambda", {}),
+            )
+        ],
+        (
+            lambda: METHODS["rerope"](layers=2, dim=8, window=0),
+            ValueError,
+            "window must be at least 1 with a slope of 0",
+        ),
+        (lambda: METHODS["nope"](layers=2, dim="x"), TypeError, "dim must be an even int of at least 2, got 'x'"),
+        (
+            lambda: METHODS["random-positions"](layers=2, dim=8, max_length=-5),
+            ValueError,
+            "max_length must be an int of at least 1, got -5",
+        ),
+        (
+            lambda: METHODS["random-positions"](layers=2, dim=8, max_length=[]),
+            TypeError,
+            "max_length must be an int of at least 1, got [] of type list",
+        ),
+        (
+            lambda: METHODS["equal-mean"](layers=2, dim=8, distribution="banana", mean=math.nan),
+            ValueError,
+            "distribution must be one of 'exponential', 'beta', got 'banana'",
+        ),
+        *not_positive("mean", lambda v: METHODS["equal-mean"](layers=2, dim=8, mean=v))[:1],
+        (
+            lambda: METHODS["equal-mean"](layers=2, dim=8, mean=math.nan),
+            ValueError,
+            "mean must be a finite number of at least 0, got nan",
+        ),
+        (
+            lambda: METHODS["equal-mean"](layers=2, dim=8, distribution="beta", max_length=64, alpha=-1),
+            ValueError,
+            "alpha must be a positive finite number, got -1",
+        ),
+        (
+            lambda: METHODS["equal-mean"](layers=2, dim=8, distribution="beta", max_length=64, alpha=1, mean=63),
+            ValueError,
+            "mean must be above 0 and below max_length - 1 = 63, got 63",
+        ),
         (
             lambda: METHODS["pi"](layers=2, dim=8, factor=0),
             ValueError,
@@ -877,7 +1102,7 @@ CASES: dict[str, list[Case]] = {
             "config must contain query_pre_attn_scalar or attention_multiplier, not both; got 4, 0.5",
         ),
         *not_positive("query_pre_attn_scalar", lambda v: plan(query_pre_attn_scalar=v))[:5],
-        *not_positive("base_scale", lambda v: plan(attention_multiplier=v))[:5],
+        *not_positive("attention_multiplier", lambda v: plan(attention_multiplier=v))[:5],
         (lambda: plan(rope_parameters=[1]), TypeError, "rope_parameters must be a dictionary, got list"),
         (lambda: plan(rope_parameters=None), ValueError, "rope must contain 'rope_theta', or rope_theta must be given"),
         (
@@ -1035,15 +1260,14 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "frequencies must have one row per head (2), got 3 rows",
         ),
-    ],
-    "attention_with_lse": [
+        (lambda: attend(return_lse=1), TypeError, "return_lse must be True or False, got 1"),
         (
-            lambda: rl.attention_with_lse(X, X, X, ROPE, backend="triton"),
+            lambda: attend(backend="triton"),
             ValueError,
             "backend must be one of 'auto', 'flash', 'flex', 'reference', got 'triton'",
         ),
         (
-            lambda: rl.attention_with_lse(X.clone().requires_grad_(), X, X, ROPE, backend="flex"),
+            lambda: attend(X.clone().requires_grad_(), backend="flex"),
             ValueError,
             "backend must be 'auto' or another one for this call, got 'flex': PyTorch's FlexAttention has no backward",
         ),
@@ -1168,6 +1392,14 @@ CASES: dict[str, list[Case]] = {
         ),
         *not_positive("scale", lambda v: rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8), scale=v)),
         (lambda: rl.nn.Attention("rope"), TypeError, "scheme must be a Scheme, got str"),
+        (lambda: rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8))("x"), TypeError, "x must be a tensor, got str"),
+        (
+            lambda: rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8))(torch.ones(8)),
+            ValueError,
+            "x must have shape (..., seq, head_dim), got (8,)",
+        ),
+        *not_a_flag("learned", lambda v: rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8), learned=v)),
+        *not_a_flag("learned_frequencies", lambda v: rl.nn.Attention(ROPE, learned_frequencies=v)),
         (
             lambda: rl.nn.RotaryEmbedding(FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=4), learned=True),
             ValueError,

@@ -26,7 +26,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as lla
 from transformers.models.phi.modeling_phi import PhiRotaryEmbedding
 
 import rope_lessons as rl
-from rope_lessons import FrequencySpec, Scheme
+from rope_lessons import FrequencySpec
 
 LEDGER = Path(__file__).parents[1] / "book" / "libraries.yml"
 ROWS = yaml.safe_load(LEDGER.read_text("utf8"))["rows"]
@@ -154,7 +154,7 @@ def test_partial_rotary_is_transformers(config_class: type, rotary_class: type, 
     config = config_class(hidden_size=DIM * HEADS, num_attention_heads=HEADS, rope_parameters=rope)
     x = vectors()
     cos, sin = rotary_class(config)(x, torch.arange(256)[None])
-    scheme = Scheme.from_hf(config.rope_parameters, head_dim=DIM)
+    scheme = rl.scheme_from_hf(config.rope_parameters, head_dim=DIM)
     assert scheme.rotary_dim == share * DIM
     assert_agree(neox_apply(x, x, cos, sin)[0], x, scheme.frequencies(), "half")
 
@@ -238,7 +238,7 @@ def filled(rope: dict, dim: int) -> dict:
 @pytest.mark.parametrize(("rope", "kind"), ROPE_DICTIONARIES)
 def test_from_hf_reads_a_config(rope: dict, kind: str) -> None:
     config = llama_config(64, 2048, filled(rope, 64))
-    scheme = Scheme.from_hf(
+    scheme = rl.scheme_from_hf(
         config.rope_parameters, head_dim=config.head_dim, max_position_embeddings=config.max_position_embeddings
     )
     assert scheme.frequencies.kind == kind
@@ -254,11 +254,11 @@ def test_hf_round_trip(rope: dict, kind: str, share: float | None) -> None:
     rope = filled(rope, int(64 * (share or 1))) | ({"partial_rotary_factor": share} if share else {})
     if kind == "dynamic-ntk":
         rope["original_max_position_embeddings"] = 2048
-    scheme = Scheme.from_hf(rope, head_dim=64)
-    assert scheme.to_hf(head_dim=64) == rope
-    assert Scheme.from_hf(scheme.to_hf(head_dim=64), head_dim=64) == scheme
+    scheme = rl.scheme_from_hf(rope, head_dim=64)
+    assert rl.scheme_to_hf(scheme, head_dim=64) == rope
+    assert rl.scheme_from_hf(rl.scheme_to_hf(scheme, head_dim=64), head_dim=64) == scheme
     if share is None:  # and through a config of transformers
-        again = LlamaRotaryEmbedding(llama_config(64, 2048, scheme.to_hf()))
+        again = LlamaRotaryEmbedding(llama_config(64, 2048, rl.scheme_to_hf(scheme)))
         length = 512 if kind == "longrope" else 2048
         torch.testing.assert_close(scheme.frequencies(length=length).float(), again.inv_freq, rtol=1e-6, atol=0)
         assert scheme.rotary_scale == again.attention_scaling
@@ -268,7 +268,8 @@ def test_hf_share_reads_back_every_rotary_dim() -> None:
     """int(head_dim * (dim / head_dim)) can fall one below dim: 44 * (30 / 44) is 29.999…"""
     for head_dim in range(2, 300, 2):
         for dim in range(2, head_dim + 1, 2):
-            share = Scheme(FrequencySpec("rope", dim=dim)).to_hf(head_dim=head_dim).get("partial_rotary_factor", 1.0)
+            rope = rl.scheme_to_hf(rl.scheme("rope", dim=dim), head_dim=head_dim)
+            share = rope.get("partial_rotary_factor", 1.0)
             assert int(head_dim * share) == dim
 
 
@@ -434,7 +435,7 @@ def test_transformers_goes_on_with_keys_that_it_does_not_use() -> None:
         assert torch.equal(rotary.inv_freq, usual.inv_freq)
         assert rotary.attention_scaling == usual.attention_scaling
         with pytest.raises(ValueError, match=next(iter(odd))):
-            Scheme.from_hf(rope | odd | {"rope_theta": 10_000.0}, head_dim=DIM)
+            rl.scheme_from_hf(rope | odd | {"rope_theta": 10_000.0}, head_dim=DIM)
     halved = rl.yarn_attention_factor(8, mscale=0.5)
     measured = [8, 0.5, usual.attention_scaling, halved]
     check_statement("test_transformers_goes_on_with_keys_that_it_does_not_use", "transformers", measured)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons import FrequencySpec, Scheme
-from rope_lessons.scheme import FREQUENCIES
+from rope_lessons.kinds import KINDS
 
 positions = st.integers(-(2**20), 2**20)
 fractions = st.floats(-(2.0**20), 2.0**20)
@@ -128,25 +128,10 @@ def test_converted_weights_give_the_same_scores(heads: tuple[int, int], dims: tu
     close(scores(there_q, there_k, "interleaved"), scores(w_q, w_k, "half"), 1e-11)
 
 
-OPTIONS = {
-    "rope": {}, "pi": {"factor": 1}, "ntk-old": {"factor": 1}, "ntk-fixed": {"factor": 1}, "ntk-aware": {"factor": 1},
-    "ntk-mixed": {"factor": 1}, "dynamic-ntk": {"factor": 1, "train_length": 64},
-    "ntk-by-parts": {"factor": 1, "train_length": 64}, "yarn": {"factor": 1, "train_length": 64},
-    "llama3": {"factor": 1, "train_length": 64}, "longrope": {"train_length": 64},
-}  # fmt: skip
-
-
-def test_every_frequency_method_is_listed() -> None:
-    assert OPTIONS.keys() == FREQUENCIES.keys()
-
-
-@pytest.mark.parametrize("kind", FREQUENCIES)
+@pytest.mark.parametrize("kind", KINDS)
 @given(st.integers(2, 64), bases)
 def test_factor_1_changes_nothing(kind: str, pairs: int, base: float) -> None:
-    options = dict(OPTIONS[kind])
-    if kind == "longrope":
-        options["short_factor"] = options["long_factor"] = (1.0,) * pairs
-    spec = FrequencySpec(kind, dim=2 * pairs, base=base, **options)
+    spec = FrequencySpec(kind, dim=2 * pairs, base=base, **KINDS[kind].extended(2 * pairs, 1, 64))
     torch.testing.assert_close(spec(length=64), rl.rope_frequencies(2 * pairs, base), rtol=1e-14, atol=0)
 
 

@@ -55,6 +55,17 @@ def test_global_generator_stays_untouched_by_an_explicit_one() -> None:
     assert not torch.equal(state, torch.get_rng_state())
 
 
+def test_the_grid_is_exact_where_its_products_are_not() -> None:
+    """Length times max_length may be beyond int64: position i is still floor(i P / L), as Python's ints have it."""
+    cases = [(10**5, 10**15), (7, 2**63 - 1), (10**5, 2**63 - 1), (3, 2**62), (2**20 - 1, 2**63 - 1), (5, 20), (1, 1)]
+    for length, max_length in cases:
+        found = rl.grid_positions(length, max_length)
+        some = [0, 1, length // 2, length - 2, length - 1] if length > 2 else range(length)
+        assert [int(found[i]) for i in some] == [i * max_length // length for i in some], (length, max_length)
+        assert bool((found.diff() > 0).all())
+        assert int(found[-1]) < max_length
+
+
 def test_every_subset_is_equally_likely() -> None:
     """All 35 subsets of three out of seven, counted; chi squared with 34 degrees of freedom."""
     drawn = rl.random_positions(3, 7, batch=35_000, generator=generator())

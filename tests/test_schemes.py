@@ -10,24 +10,11 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons import METHODS, SCHEMES, FrequencySpec, LogN, Method, Scheme
-from rope_lessons.scheme import FREQUENCIES
+from rope_lessons.kinds import KINDS
 
-SPECS = {
-    "rope": FrequencySpec("rope", dim=8),
-    "pi": FrequencySpec("pi", dim=8, factor=4),
-    "ntk-old": FrequencySpec("ntk-old", dim=8, factor=4),
-    "ntk-fixed": FrequencySpec("ntk-fixed", dim=8, factor=4),
-    "ntk-aware": FrequencySpec("ntk-aware", dim=8, factor=4),
-    "ntk-mixed": FrequencySpec("ntk-mixed", dim=8, factor=4),
-    "dynamic-ntk": FrequencySpec("dynamic-ntk", dim=8, factor=4, train_length=16),
-    "ntk-by-parts": FrequencySpec("ntk-by-parts", dim=8, factor=4, train_length=16),
-    "yarn": FrequencySpec("yarn", dim=8, factor=4, train_length=16),
-    "llama3": FrequencySpec("llama3", dim=8, factor=4, train_length=16),
-    "longrope": FrequencySpec("longrope", dim=8, short_factor=(1, 2, 2, 2), long_factor=(1, 2, 4, 8), train_length=16),
-}
+SPECS = {kind: FrequencySpec(kind, dim=8, **row.extended(8, 4, 16)) for kind, row in KINDS.items()}
 OPTIONS = {
-    **{name: dict(spec.options) for name, spec in SPECS.items()},
-    "longrope": {**dict(SPECS["longrope"].options), "factor": 4},
+    **{kind: dict.fromkeys(row.factor_needs, 4) | dict(SPECS[kind].options) for kind, row in KINDS.items()},
     "nope": {},
     "alibi": {},
     "window": {"dim": 8, "visible_window": 4},
@@ -39,7 +26,6 @@ OPTIONS = {
 
 
 def test_tables_are_complete() -> None:
-    assert SPECS.keys() == FREQUENCIES.keys()
     assert OPTIONS.keys() == set(SCHEMES)
     assert set(SCHEMES) - {"invleaky"} <= METHODS.keys()
 
@@ -56,9 +42,10 @@ def test_specs_compute_their_functions(device: torch.device) -> None:
         "ntk-by-parts": rl.ntk_by_parts_frequencies(8, 4, 16),
         "yarn": rl.yarn_frequencies(8, 4, 16),
         "llama3": rl.llama3_frequencies(8, 4, 16),
-        "longrope": rl.rope_frequencies(8) / torch.tensor([1, 2, 4, 8]),
+        "longrope": rl.rope_frequencies(8) / 4,
     }
-    for name, spec in SPECS.items():
+    for name in wanted:
+        spec = SPECS[name]
         frequencies = spec(length=100, device=device)
         assert frequencies.device.type == device.type
         torch.testing.assert_close(frequencies.cpu(), wanted[name], rtol=1e-14, atol=0)
@@ -88,7 +75,7 @@ def test_schemes_are_values(name: str) -> None:
 def test_rows_set_their_knobs() -> None:
     rope = SPECS["rope"]
     wanted = {
-        **{name: Scheme(spec) for name, spec in SPECS.items()},
+        **{name: Scheme(spec) for name, spec in SPECS.items() if not KINDS[name].attention_factor},
         "yarn": Scheme(SPECS["yarn"], rotary_scale=rl.yarn_attention_factor(4)),
         "longrope": Scheme(SPECS["longrope"], rotary_scale=rl.longrope_attention_factor(4, 16)),
         "nope": Scheme(None),

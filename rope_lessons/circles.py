@@ -11,7 +11,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_bool, check_count, check_frequencies, check_not_negative, check_positive
+from rope_lessons._checks import (
+    as_float,
+    check_bool,
+    check_count,
+    check_frequencies,
+    check_not_negative,
+    check_positive,
+)
 from rope_lessons.sinusoidal import rope_frequencies
 
 
@@ -42,7 +49,7 @@ def turns(frequencies: Tensor, length: int) -> Tensor:
 
 def _slow_down(frequencies: Tensor, kept: Tensor, factor: float) -> Tensor:
     """A share ``kept`` (1: all, 0: nothing) of each pair's own speed, the rest of it divided by the factor."""
-    return frequencies * (kept + (1 - kept) / factor)
+    return frequencies * (kept + (1 - kept) / as_float(factor))
 
 
 def ntk_by_parts_frequencies(
@@ -94,7 +101,7 @@ def ntk_by_parts_frequencies(
     if beta <= alpha:
         raise ValueError(f"beta must be above alpha = {alpha}, got {beta}")
     frequencies = rope_frequencies(dim, base, device=device)
-    kept = ((turns(frequencies, train_length) - alpha) / (beta - alpha)).clamp(0, 1)
+    kept = ((turns(frequencies, train_length) - as_float(alpha)) / (as_float(beta) - as_float(alpha))).clamp(0, 1)
     return _slow_down(frequencies, kept, factor)
 
 
@@ -163,7 +170,10 @@ def yarn_frequencies(
     frequencies = rope_frequencies(dim, base, device=device)
 
     def pair_number(turns: float) -> float:
-        return dim * math.log(train_length / (turns * 2 * math.pi)) / (2 * math.log(base))
+        ratio = train_length / (turns * 2 * math.pi)
+        if not ratio > 0:
+            raise ValueError(f"beta_fast must be smaller: train_length / (2π beta_fast) is 0, got {beta_fast}")
+        return dim * math.log(ratio) / (2 * math.log(base))
 
     first, last = pair_number(beta_fast), pair_number(beta_slow)
     if truncate:
@@ -207,7 +217,7 @@ def yarn_attention_factor(factor: float, mscale: float = 1.0) -> float:
     """
     check_positive("factor", factor)
     check_positive("mscale", mscale)
-    return 0.1 * mscale * math.log(factor) + 1 if factor > 1 else 1.0
+    return 0.1 * as_float(mscale) * math.log(factor) + 1 if factor > 1 else 1.0
 
 
 def llama3_frequencies(
@@ -305,7 +315,8 @@ def longrope_frequencies(
         for t, factor in enumerate(factors):
             check_positive(f"{name}[{t}]", factor)
     factors = long_factor if length > train_length else short_factor
-    return frequencies / torch.tensor(factors, dtype=torch.float64, device=frequencies.device)
+    divisors = [as_float(factor) for factor in factors]
+    return frequencies / torch.tensor(divisors, dtype=torch.float64, device=frequencies.device)
 
 
 def longrope_attention_factor(factor: float, train_length: int) -> float:
