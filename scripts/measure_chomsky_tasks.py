@@ -10,12 +10,12 @@ where it was.
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from dataclasses import replace
 from typing import Any
 
+import arguments
 import torch
 from common import ROOT, provenance, store
 
@@ -35,19 +35,19 @@ EQUATIONS = 2000
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments.parser(__doc__)
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
     parser.add_argument("--speed", action="store_true", help="measure the speeds again and keep the faster")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    arguments = parser.parse_args()
-    result = start(arguments.fresh)
+    result = start(options.fresh)
     for task in (replace(base, variant=variant) for base in TASKS.values() for variant in base.variants):
         rows = result["tasks"].setdefault(task.name, {})
         if task.variant not in rows:
             rows[task.variant] = measured(task)
             print(task.name, task.variant, rows[task.variant], flush=True)
             store(NAME, result)
-        elif arguments.speed:
+        elif options.speed:
             speeds = rows[task.variant]["tokens_per_second"]
             rows[task.variant]["tokens_per_second"] = {
                 length: max(old, tokens_per_second(task, int(length))) for length, old in speeds.items()

@@ -9,6 +9,7 @@ from itertools import groupby
 from rope_lessons._checks import check_choice, check_count, check_positive
 from rope_lessons.chomsky.encoder import POSITIONS
 from rope_lessons.chomsky.recurrent import CELLS
+from rope_lessons.chomsky.tasks import TASKS
 
 MODELS = (*CELLS, "transformer")
 #: What is done to the positions, and to the scale of attention. The source asks for the last one.
@@ -53,7 +54,6 @@ class Job:
     learning_rate: float
 
     def __post_init__(self) -> None:
-        from rope_lessons.chomsky import TASKS  # the package imports this file
 
         check_choice("task", self.task, TASKS)
         check_choice("model", self.model, MODELS)
@@ -80,7 +80,7 @@ class Job:
     @property
     def name(self) -> str:
         """What tells it from all other jobs."""
-        parts = (self.task, self.model, self.positions, self.variant, f"{self.learning_rate:g}", str(self.seed))
+        parts = (self.task, self.model, self.positions, self.variant, repr(float(self.learning_rate)), str(self.seed))
         return "/".join(parts)
 
 
@@ -112,7 +112,6 @@ def jobs(
     >>> [job.name for job in jobs(["parity_check"], ["transformer"], ["rope"], ["plain"], [0, 1], [3e-4])]
     ['parity_check/transformer/rope/plain/0.0003/0', 'parity_check/transformer/rope/plain/0.0003/1']
     """
-    from rope_lessons.chomsky import TASKS
 
     for name, values, known in (("models", models, MODELS), ("positions", positions, POSITIONS)):
         for value in values:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import platform
 import subprocess
-import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -18,13 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-if sys.platform == "win32":
-    import msvcrt
-else:
-    import fcntl
-
+from rope_lessons._checks import check_count, check_share
 from rope_lessons.chomsky.grid import Job
 from rope_lessons.chomsky.training import PUBLISHED, Protocol
+from rope_lessons.stored import locked, write_whole
 
 PACKAGED = Path(__file__).parent.parent / "checkpoints" / "chomsky_reduced.csv"
 KEY = ("task", "model", "positions", "variant", "seed", "learning_rate")  # a job, in the columns of the file
@@ -32,6 +26,7 @@ COLUMNS = (
     *KEY, "level", "test_positions", "length", "accuracy", "samples", "reduced", "steps", "train_loss", "protocol",
     "changes", "side_by_side", "seconds", "date", "version", "torch", "python", "hardware",
 )  # fmt: skip
+IDENTITY = (*KEY, "test_positions", "length", "protocol")  # a line: a file has each once
 
 
 class Row(NamedTuple):
@@ -50,37 +45,44 @@ class Row(NamedTuple):
     protocol: str
 
 
-@contextmanager
-def locked(path: Path, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock file; False in place of waiting if another process has it. The system frees it when a process ends,
-    however it ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        try:
-            if sys.platform == "win32":
-                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
-            else:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            yield False
-            return
-        yield True  # closing the file gives the lock back
+#: What is no text in a row.
+KINDS: dict[str, Callable[[str], Any]] = {
+    "seed": int, "learning_rate": float, "length": int, "accuracy": float,
+    "reduced": {"True": True, "False": False}.__getitem__,
+}  # fmt: skip
+
+
+class DamagedResults(ValueError):
+    """A results file that cannot be trusted."""
 
 
 def append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows to a file, all or none: one write, by one process at a time. A new file gets its header first."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    """Add rows to a file, all or none, by one process at a time. A new file gets its header first; rows that a file
+    has already, under the same protocol, are not written twice.
+
+    Args:
+        path: of the file.
+        rows: as :func:`lines_of` gives them.
+
+    Raises:
+        ValueError: a file with other columns.
+        DamagedResults: a file that was not written by this function, or not whole.
+        OSError: the file cannot be written; it is then as it was.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")):
-        content = path.read_bytes() if path.exists() else b""
-        if not content:
+        there = {_identity(line) for line in lines(path)} if path.exists() else set()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        if not path.exists():
             writer.writeheader()
-        writer.writerows(rows)
-        whole = content[: content.rfind(b"\n") + 1]  # a machine that died in the middle of a line leaves a part of it
-        unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-        unfinished.write_bytes(whole + text.getvalue().encode())
-        unfinished.replace(path)
+        writer.writerows(row for row in rows if _identity(row) not in there)
+        content = path.read_bytes() if path.exists() else b""
+        write_whole(path, lambda unfinished: unfinished.write_bytes(content + text.getvalue().encode()))
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in IDENTITY)
 
 
 def read(path: Path | str | None = None) -> list[Row]:
@@ -95,40 +97,76 @@ def read(path: Path | str | None = None) -> list[Row]:
     Raises:
         FileNotFoundError: no such file.
         ValueError: a file with other columns.
+        DamagedResults: a file that was not written whole, or changed.
 
     Chapter 11 shows them.
     """
-    rows = []
-    for line in lines(PACKAGED if path is None else Path(path)):
-        values = {name: line[name] for name in Row._fields}
-        numbers = {
-            "seed": int(line["seed"]), "learning_rate": float(line["learning_rate"]), "length": int(line["length"]),
-            "accuracy": float(line["accuracy"]), "reduced": line["reduced"] == "True",
-        }  # fmt: skip
-        rows.append(Row(**(values | numbers)))  # type: ignore[arg-type]
-    return rows
+    path = PACKAGED if path is None else Path(path)
+    return [_row(path, number, line) for number, line in enumerate(lines(path), start=2)]
+
+
+def _row(path: Path, number: int, line: Mapping[str, str]) -> Row:
+    """What a line says, after a look at each value."""
+    values: dict[str, Any] = {name: line[name] for name in Row._fields}
+    try:
+        values |= {name: _converted(name, line[name], kind) for name, kind in KINDS.items()}
+        Job(*(values[name] for name in KEY))
+        check_count("length", values["length"], least=1)
+        check_share("accuracy", values["accuracy"])
+    except ValueError as error:
+        raise _damaged(path, f"line {number}: {error}") from error
+    return Row(**values)
+
+
+def _converted(name: str, text: str, kind: Callable[[str], Any]) -> Any:
+    try:
+        return kind(text)
+    except (KeyError, ValueError):
+        raise ValueError(f"{name} cannot be {text!r}") from None
+
+
+def _damaged(path: Path, what: str) -> DamagedResults:
+    return DamagedResults(
+        f"{path} is damaged: {what}. Put the right file there, or delete the wrong lines: what is missing is then "
+        f"measured again"
+    )
 
 
 def lines(path: Path) -> list[dict[str, str]]:
-    """The lines of a results file with all their columns, as text."""
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        found = list(reader)
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path} must have the columns {', '.join(COLUMNS)}, got {reader.fieldnames}")
-    return found
+    """The lines of a results file with all their columns, as text.
+
+    Raises:
+        ValueError: a file with other columns.
+        DamagedResults: a file that was not written whole, or changed.
+    """
+    try:
+        text = path.read_bytes().decode()
+        found = list(csv.reader(io.StringIO(text, newline="")))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _damaged(path, f"it is no CSV in UTF-8, {error}") from error
+    if not text.endswith("\n"):  # every line does
+        raise _damaged(path, "its last line is cut off" if text else "it is empty")
+    if tuple(found[0]) != COLUMNS:
+        raise ValueError(f"{path} must have the columns {', '.join(COLUMNS)}, got {', '.join(found[0])}")
+    for number, values in enumerate(found[1:], start=2):
+        if len(values) != len(COLUMNS):
+            raise _damaged(path, f"line {number} has {len(values)} of {len(COLUMNS)} columns")
+    return [dict(zip(COLUMNS, values, strict=True)) for values in found[1:]]
 
 
 def done(path: Path, protocol: Protocol) -> set[str]:
-    """Names of the jobs that a file has the results of, under this protocol."""
-    if not path.exists():
-        return set()
-    names = set()
-    for line in lines(path):
-        if line["protocol"] == protocol.digest():
-            task, model, positions, variant, seed, rate = (line[name] for name in KEY)
-            names.add(Job(task, model, positions, variant, int(seed), float(rate)).name)
-    return names
+    """Names of the jobs that a file has all results of, under this protocol; of a file that is not there, none.
+
+    Raises:
+        ValueError: a file with other columns.
+        DamagedResults: a file that was not written whole, or changed.
+    """
+    found: dict[Job, set[tuple[str, int]]] = defaultdict(set)
+    for row in read(path) if path.exists() else []:
+        if row.protocol == protocol.digest():
+            job = Job(row.task, row.model, row.positions, row.variant, row.seed, row.learning_rate)
+            found[job].add((row.test_positions, row.length))
+    return {job.name for job, tests in found.items() if tests >= set(protocol.tests(job.random))}
 
 
 def score(accuracies: Mapping[int, float], low: int = 41, high: int = 500) -> float:

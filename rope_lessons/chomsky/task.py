@@ -37,8 +37,8 @@ class Draw:
 class Task(ABC):
     """One task of the benchmark: a string of symbols in, a string of symbols out.
 
-    A task holds no tensors and no state. Those in :data:`~rope_lessons.chomsky.TASKS` are ready to use. Symbols are
-    int64 tokens from 0; ``input_symbols`` and ``output_symbols`` say how each is printed.
+    A task holds no tensors and no state. Those in :data:`~rope_lessons.chomsky.tasks.TASKS` are ready to use. Symbols
+    are int64 tokens from 0; ``input_symbols`` and ``output_symbols`` say how each is printed.
 
     Args:
         variant: "code" does what the published code does. Where the paper or the article says something else, the

@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import math
-import os
+import pickle
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -27,13 +27,17 @@ from rope_lessons.chomsky.encoder import Encoder
 from rope_lessons.chomsky.grid import Job
 from rope_lessons.chomsky.recurrent import Recurrent
 from rope_lessons.chomsky.task import Task
+from rope_lessons.chomsky.tasks import TASKS
 from rope_lessons.chomsky.weights import initial, unpack
 from rope_lessons.random_positions import grid_positions, random_positions
-from rope_lessons.scheme import LogN
+from rope_lessons.schemes import LogN
+from rope_lessons.stored import write_whole
 
 DRAWS = ("forward", "layer")
 TEST_POSITIONS = ("random", "grid")
 DIGEST = 64  # bytes of a checkpoint's checksum
+STATE = {"identity", "step", "seconds", "weights", "first_moment", "second_moment", "recent"}  # what it holds
+MOST = 2**31 - 1  # of any count of a protocol
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,14 @@ class Protocol:
         counts = ("longest", "batch", "steps", "max_position", "samples", "test_batch", "width", "layers", "heads",
                   "feed_forward", "hidden", "cell_width", "tape_cells")  # fmt: skip
         for name in counts:
-            check_count(name, getattr(self, name), least=1)
+            check_count(name, getattr(self, name), least=1, most=MOST, why="PyTorch's sizes overflow beyond")
         for length in self.test_lengths:
             check_count("test_lengths", length, least=1)
+        for name in ("test_positions", "test_lengths"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                told = ", ".join(map(str, values)) or "none"
+                raise ValueError(f"{name} must be one or more, each of them once, got {told}")
         check_positive("clip", self.clip)
         check_positive("embedding_std", self.embedding_std)
         check_not_negative("dropout", self.dropout)
@@ -119,6 +128,12 @@ class Protocol:
     def digest(self) -> str:
         """A short name for exactly these values."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:12]
+
+    def tests(self, random: bool) -> list[tuple[str, int]]:
+        """How a job is tested: pairs of a way to draw positions, "plain" where a job draws none, and a length."""
+        return [
+            (way, length) for length in self.test_lengths for way in (self.test_positions if random else ("plain",))
+        ]
 
     def changes(self) -> str:
         """What differs from the published protocol."""
@@ -167,7 +182,11 @@ def generator(*parts: Any, device: torch.device | str = "cpu") -> torch.Generato
 
 
 def build(jobs: Sequence[Job], protocol: Protocol) -> Encoder | Recurrent:
-    """The models of a group of jobs: those of one task, model and kind of positions."""
+    """The models of a group of jobs: those of one task, model and kind of positions.
+
+    Raises:
+        ValueError: jobs that cannot train side by side; texts longer than there are positions.
+    """
     first = jobs[0]
     for job in jobs:
         if (job.task, job.model, job.positions) != (first.task, first.model, first.positions):
@@ -176,6 +195,12 @@ def build(jobs: Sequence[Job], protocol: Protocol) -> Encoder | Recurrent:
     if first.model != "transformer":
         return Recurrent(task.input_size, task.output_size, first.model, p.hidden, p.cell_width, p.tape_cells)
     # N is the longest text of training, answer included. Another N would only multiply all scores by one number.
+    longest = max(task.input_length(n) + task.output_length(n) for n in (p.longest, *p.test_lengths))
+    if longest > p.max_position and (first.positions == "learned" or any(job.random for job in jobs)):
+        raise ValueError(
+            f"max_position must be at least {longest}, the longest text of {first.task} with these training and test "
+            f"lengths, got {p.max_position}"
+        )
     scale = LogN(p.longest + task.output_length(p.longest))
     scales = tuple(scale if job.log_n else None for job in jobs)
     return Encoder(
@@ -185,7 +210,6 @@ def build(jobs: Sequence[Job], protocol: Protocol) -> Encoder | Recurrent:
 
 
 def task_of(job: Job) -> Task:
-    from rope_lessons.chomsky import TASKS  # the package imports this file
 
     return TASKS[job.task]
 
@@ -314,7 +338,11 @@ class Training:
         return f"{self.protocol.digest()} {self.weights.dtype} {' '.join(job.name for job in self.jobs)}"
 
     def save(self, path: Path) -> None:
-        """Write a checkpoint, whole or not at all; the one before it is kept beside it."""
+        """Write a checkpoint, whole or not at all; the one before it is kept beside it.
+
+        Raises:
+            OSError: it cannot be written. What was written before is still there.
+        """
         state = {
             "identity": self.identity(), "step": self.step, "seconds": self.seconds,
             "weights": self.weights.detach().cpu(), "first_moment": self.first_moment.cpu(),
@@ -324,11 +352,10 @@ class Training:
         torch.save(state, buffer)
         content = buffer.getvalue()
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(f".{os.getpid()}")
-        unfinished.write_bytes(hashlib.sha256(content).hexdigest().encode() + content)
         if path.exists():
             path.replace(previous(path))
-        unfinished.replace(path)
+        checksum = hashlib.sha256(content).hexdigest().encode()
+        write_whole(path, lambda unfinished: unfinished.write_bytes(checksum + content))
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint.
@@ -337,27 +364,41 @@ class Training:
             DamagedCheckpoint: the file is not what was written.
             ValueError: a checkpoint of other jobs or of another protocol.
         """
-        content = path.read_bytes()
-        if hashlib.sha256(content[DIGEST:]).hexdigest().encode() != content[:DIGEST]:
-            raise DamagedCheckpoint(f"{path} is damaged: its content does not match its checksum")
-        state = torch.load(io.BytesIO(content[DIGEST:]), map_location=self.device, weights_only=True)
+        state = read_checkpoint(path, self.device)
         if state["identity"] != self.identity():
             raise ValueError(f"{path} belongs to other jobs: {state['identity']!r}, and not {self.identity()!r}")
+        for name in ("weights", "first_moment", "second_moment"):
+            if state[name].shape != self.weights.shape:
+                raise DamagedCheckpoint(
+                    f"{path} is of other models: its {name} are {tuple(state[name].shape)}, and not "
+                    f"{tuple(self.weights.shape)}"
+                )
         with torch.no_grad():
             self.weights.copy_(state["weights"])
         self.first_moment, self.second_moment = state["first_moment"], state["second_moment"]
         self.step, self.seconds, self.recent = state["step"], state["seconds"], state["recent"]
 
     def resume(self, path: Path) -> bool:
-        """Go on from the checkpoint, or, if it is damaged, from the one before it; False if there is none."""
-        for candidate in (path, previous(path)):
-            if candidate.exists():
-                try:
-                    self.load(candidate)
-                except DamagedCheckpoint as damage:
-                    warnings.warn(f"{damage}; trying the one before it", stacklevel=2)
-                else:
-                    return True
+        """Go on from the checkpoint, or, if it is damaged, from the one before it; False if there is none at all.
+
+        Raises:
+            DamagedCheckpoint: all there are.
+            ValueError: a checkpoint of other jobs or of another protocol.
+        """
+        damages = []
+        for candidate in filter(Path.exists, (path, previous(path))):
+            try:
+                self.load(candidate)
+            except DamagedCheckpoint as damage:
+                damages.append(str(damage))
+                continue
+            if damages:
+                warnings.warn(f"{damages[0]}; going on from the one before it", stacklevel=2)
+            if candidate != path:
+                candidate.replace(path)  # otherwise the next one would take the place of the only good one
+            return True
+        if damages:
+            raise DamagedCheckpoint(f"{'; '.join(damages)}. Delete what is damaged to begin this training anew")
         return False
 
     # --- evaluation ----------------------------------------------------------------------------------------------
@@ -400,3 +441,21 @@ class Training:
 def previous(path: Path) -> Path:
     """Where the checkpoint before the newest one is."""
     return path.with_suffix(".previous")
+
+
+def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """What a checkpoint holds.
+
+    Raises:
+        DamagedCheckpoint: the file is not what was written.
+    """
+    content = path.read_bytes()
+    if hashlib.sha256(content[DIGEST:]).hexdigest().encode() != content[:DIGEST]:
+        raise DamagedCheckpoint(f"{path} is damaged: its content does not match its checksum")
+    try:
+        state = torch.load(io.BytesIO(content[DIGEST:]), map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise DamagedCheckpoint(f"{path} is no checkpoint: {str(error).partition(chr(10))[0]}") from error
+    if not isinstance(state, dict) or state.keys() != STATE:
+        raise DamagedCheckpoint(f"{path} is no checkpoint of this program")
+    return state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
 import os
 import signal
@@ -16,7 +18,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.chomsky import TASKS, results
-from rope_lessons.chomsky.__main__ import changed, main
+from rope_lessons.chomsky.__main__ import changed, lock, main
 from rope_lessons.chomsky.grid import CONFIGURATIONS, VARIANTS, Job, groups, jobs
 from rope_lessons.chomsky.recurrent import Recurrent
 from rope_lessons.chomsky.training import PROTOCOLS, PUBLISHED, REDUCED, DamagedCheckpoint, Protocol, Training, previous
@@ -289,12 +291,52 @@ def test_damaged_checkpoint_is_refused(tmp_path):
     again = Training(ROPE, TINY, dtype=torch.float64)
     with pytest.raises(DamagedCheckpoint, match="does not match its checksum"):
         again.load(path)
-    with pytest.warns(UserWarning, match="is damaged"):
+    with pytest.warns(UserWarning, match=r"a\.checkpoint is damaged: .*; going on from the one before it"):
         assert again.resume(path)
     assert again.step == 2
-    previous(path).write_bytes(b"")
-    with pytest.warns(UserWarning, match="is damaged"):
-        assert not Training(ROPE, TINY, dtype=torch.float64).resume(path)
+    assert again.resume(path)  # the good one has taken the place of the damaged one: the next one does not push it out
+
+
+def test_only_damaged_checkpoints_are_refused(tmp_path):
+    """Nothing is begun anew over them: they may be all that is left of days of work."""
+    path = tmp_path / "a.checkpoint"
+    training, _ = trained(ROPE, TINY, 2)
+    training.save(path)
+    training.save(path)
+    for damaged in (path, previous(path)):
+        damaged.write_bytes(damaged.read_bytes()[:-1])
+    told = (
+        r"a\.checkpoint is damaged: .*; .*a\.previous is damaged: .* Delete what is damaged to begin this training anew"
+    )
+    with pytest.raises(DamagedCheckpoint, match=told):
+        Training(ROPE, TINY, dtype=torch.float64).resume(path)
+    previous(path).unlink()
+    with pytest.raises(DamagedCheckpoint, match=r"a\.checkpoint is damaged: .* Delete"):
+        Training(ROPE, TINY, dtype=torch.float64).resume(path)
+    path.unlink()
+    assert not Training(ROPE, TINY, dtype=torch.float64).resume(path)
+
+
+def test_a_good_checksum_is_not_enough(tmp_path):
+    """Other content, other entries, other shapes: PyTorch would spread a single number over all weights."""
+    path = tmp_path / "a.checkpoint"
+    training = Training(ROPE, TINY)
+    training.save(path)
+    state = torch.load(io.BytesIO(path.read_bytes()[64:]), weights_only=True)
+    for wrong, message in (
+        (state | {"weights": torch.zeros(1)}, r"its weights are \(1,\), and not \(3, "),
+        (state | {"first_moment": state["first_moment"][:2]}, r"its first_moment are \(2, "),
+        (state | {"more": 1}, "is no checkpoint of this program"),
+        ([1, 2], "is no checkpoint of this program"),
+        (None, "is no checkpoint: "),
+    ):
+        buffer = io.BytesIO()
+        if wrong is not None:
+            torch.save(wrong, buffer)
+        content = buffer.getvalue()
+        path.write_bytes(hashlib.sha256(content).hexdigest().encode() + content)
+        with pytest.raises(DamagedCheckpoint, match=message):
+            Training(ROPE, TINY).load(path)
 
 
 def test_checkpoint_of_other_jobs_is_refused(tmp_path):
@@ -341,14 +383,42 @@ def test_results_file(tmp_path):
     assert set(found["even_pairs", "rnn", "none", "plain", "plain"]) == {0, 1}
 
 
-def test_half_a_line_is_thrown_away(tmp_path):
-    """What a machine that died while it wrote leaves behind: the jobs before it stay, its own are done again."""
+def test_a_damaged_file_is_refused(tmp_path):
+    """Nothing is added to it, and nothing of it is thrown away: a file that is written whole has no half lines."""
     path = tmp_path / "results.csv"
     results.append(path, lines(0))
-    with path.open("a") as file:
-        file.write("even_pairs,rnn,no")
+    damaged = path.read_bytes() + b"even_pairs,rnn,no"
+    path.write_bytes(damaged)
+    for use in (results.read, lambda path: results.done(path, TINY), lambda path: results.append(path, lines(1))):
+        with pytest.raises(results.DamagedResults, match=r"results\.csv is damaged: its last line is cut off\. Put"):
+            use(path)
+    assert path.read_bytes() == damaged
+
+
+def test_lines_are_written_once(tmp_path):
+    """A process that was killed between two files adds to each what it does not have yet."""
+    path = tmp_path / "results.csv"
+    results.append(path, lines(0))
+    results.append(path, lines(0) + lines(1))
+    assert [(row.seed, row.length) for row in results.read(path)] == [(0, 7), (0, 9), (1, 7), (1, 9)]
+
+
+def test_a_job_without_all_its_lines_is_not_done(tmp_path):
+    """So lines that were damaged can be deleted."""
+    path = tmp_path / "results.csv"
+    results.append(path, lines(0) + lines(1))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert results.done(path, TINY) == {"even_pairs/rnn/none/plain/0.01/0"}
     results.append(path, lines(1))
-    assert [row.seed for row in results.read(path)] == [0, 0, 1, 1]
+    assert results.done(path, TINY) == {f"even_pairs/rnn/none/plain/0.01/{seed}" for seed in (0, 1)}
+
+
+def test_names_tell_all_learning_rates_apart():
+    one, other = (Job("even_pairs", "rnn", "none", "plain", 0, rate) for rate in (3e-4, 3e-4 + 1e-12))
+    assert one.name != other.name
+    assert (
+        Job("even_pairs", "rnn", "none", "plain", 0, 1).name == Job("even_pairs", "rnn", "none", "plain", 0, 1.0).name
+    )
 
 
 def test_best_learning_rate_of_a_seed_counts():
@@ -361,27 +431,6 @@ def test_best_learning_rate_of_a_seed_counts():
     assert found == {0: pytest.approx(0.8), 1: pytest.approx(0.5)}
     with pytest.raises(ValueError, match="of one protocol"):
         results.scores(rows + row(1e-4, 2, 0.5, "other"))
-
-
-def test_lock_keeps_others_out(tmp_path):
-    path = tmp_path / "a.lock"
-    program = f"""
-import sys, time
-from pathlib import Path
-from rope_lessons.chomsky.results import locked
-with locked(Path({str(path)!r})):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        with results.locked(path, wait=False) as free:
-            assert not free
-        other.send_signal(signal.SIGKILL)  # however a process ends, its lock is free
-        other.wait()
-    with results.locked(path, wait=False) as free:
-        assert free
 
 
 # --- the command line -----------------------------------------------------------------------------------------------
@@ -409,6 +458,16 @@ def test_command_line_skips_what_is_done(tmp_path, capsys):
     assert len(rows) == len({(row[:6], row.length) for row in rows}) == 6 * 2
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "copy.csv").read_bytes()
     assert not list((tmp_path / "unfinished").glob("*.checkpoint"))
+
+
+def test_a_job_of_another_process_is_left_to_it(tmp_path):
+    arguments = [*SMALL_RUN, "--model", "rnn", *paths(tmp_path)]
+    protocol = changed(PUBLISHED, SMALL_RUN[SMALL_RUN.index("--set") + 1 :])
+    with lock(tmp_path / "unfinished", protocol, "even_pairs/rnn/none/plain/0.001/1"):
+        main(arguments)
+    assert {row.seed for row in results.read(tmp_path / "a.csv")} == {0}
+    main(arguments)
+    assert {row.seed for row in results.read(tmp_path / "a.csv")} == {0, 1}
 
 
 def test_torchrun_says_which_part(monkeypatch, tmp_path, capsys):
@@ -447,7 +506,7 @@ def test_set_changes_the_protocol():
     found = changed(PUBLISHED, ["dropout_at_test=False", "test_lengths=50+60", "test_positions=grid", "clip=2"])
     assert found == replace(PUBLISHED, dropout_at_test=False, test_lengths=(50, 60), test_positions=("grid",), clip=2.0)
     for wrong in ("size=3", "batch=many", "dropout_at_test=yes"):
-        with pytest.raises(SystemExit, match="--set"):
+        with pytest.raises(ValueError, match="--set"):
             changed(PUBLISHED, [wrong])
 
 
