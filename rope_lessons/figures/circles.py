@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
 
+from rope_lessons.circles import llama3_frequencies, ntk_by_parts_frequencies, turns, yarn_frequencies
 from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Explorable, Knob, new_figure, styled
 from rope_lessons.radix import ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
-from rope_lessons.yarn import llama3_frequencies, ntk_by_parts_frequencies, turns, yarn_frequencies
 
 __all__ = ["circles_ramps", "circles_speeds", "circles_tax", "circles_temperature", "circles_turns"]
 

@@ -23,7 +23,7 @@ from rope_lessons.figures import (
     styled,
 )
 from rope_lessons.lab import bench
-from rope_lessons.scheme import scheme
+from rope_lessons.schemes import scheme
 
 __all__ = ["gpu_cut", "gpu_losses", "gpu_memory", "gpu_peak", "gpu_ratios", "gpu_roofline"]
 

@@ -22,6 +22,7 @@ from rope_lessons.figures import (
     styled,
     svg_path,
 )
+from rope_lessons.kinds import KINDS
 from rope_lessons.lab.evaluation import OWN, SETS
 from rope_lessons.lab.rows import TableRow
 from rope_lessons.lab.shootout import KNOBS, Line, beside_published, difference, knobs, pick, row_names
@@ -38,15 +39,15 @@ COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 NATURAL, REPEATED = SETS
 VARIANTS = {"plain": (BLUE, "o", 0.25), "log n† at test": (ORANGE, "D", 0.0), "log n": (GREEN, "s", -0.25)}
 GROUPS = {  # how the names of a knob's rows begin
-    "frequencies": ("rope", "pi", "ntk-", "dynamic-ntk", "yarn"),
+    "frequencies": tuple(KINDS),
     "distance": ("rerope", "leaky", "invleaky"),
     "visibility and bias": ("window", "lambda", "alibi", "nope", "hwfa"),
     "scale: key norm": ("kna", "qna", "cosa"),
     "positions": ("equal-mean", "random"),
 }
 _WORDS = {
-    "rope": "RoPE", "pi": "PI", "ntk-": "NTK-", "dynamic-ntk": "dynamic NTK", "yarn": "YaRN", "rerope": "ReRoPE",
-    "leaky-rerope": "Leaky", "invleaky": "InvLeaky", "lambda": "Λ-mask", "alibi": "ALiBi", "nope": "NoPE",
+    **{name: kind.label for name, kind in KINDS.items()}, "rerope": "ReRoPE", "leaky-rerope": "Leaky",
+    "invleaky": "InvLeaky", "lambda": "Λ-mask", "alibi": "ALiBi", "nope": "NoPE",
     "hwfa2": "HWFA2", "hwfa": "HWFA", "kna-": "KNA + ", "kna": "KNA", "qna-": "QNA + ", "qna": "QNA",
     "cosa-": "CosA + ", "cosa": "CosA",
 }  # fmt: skip
@@ -71,7 +72,7 @@ def label_of(name: str) -> str:
     rest = base.removeprefix(begin)
     if begin in ("kna-", "qna-", "cosa-"):
         return _WORDS[begin] + label_of(rest)
-    return _WORDS.get(begin, "") + (rest if begin == "ntk-" else rest.replace("-b", " base ").replace("-", " "))
+    return _WORDS.get(begin, "") + rest.replace("-b", " base ").replace("-", " ")
 
 
 def full_label(name: str) -> str:

@@ -3,65 +3,69 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import math
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rope_lessons.lab import evaluation, text, training
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.rows import trainings
 from rope_lessons.lab.training import CONFIGS, DTYPES, OPTIMIZERS, PARALLEL, Recipe, TrainingError
+from rope_lessons.stored import InUseError, check_writable
 
 EXPECTED = (
     CheckpointError,
     evaluation.TableError,
     TrainingError,
     text.CorpusError,
+    InUseError,
     ValueError,
     OSError,  # it names the file
 )  # a message says all: no traceback
+NEEDED = ("safetensors", "tqdm", "filelock")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m rope_lessons.lab", description=__doc__)
+    whole: dict[str, Any] = {"allow_abbrev": False}  # no option is guessed from its beginning
+    parser = argparse.ArgumentParser(prog="python -m rope_lessons.lab", description=__doc__, **whole)
     commands = parser.add_subparsers(dest="command", required=True)
-    _train_arguments(commands.add_parser("train", help="train a model, or go on with a training"))
-    _table_arguments(commands.add_parser("table", help="test trained models with every row they serve; write a CSV"))
+    _train_arguments(commands.add_parser("train", help="train a model, or go on with a training", **whole))
+    tested = "test trained models with every row they serve; write a CSV"
+    _table_arguments(commands.add_parser("table", help=tested, **whole))
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    try:
-        return options.run(options)
-    except EXPECTED as error:
-        print(f"python -m rope_lessons.lab {options.command}: {error}", file=sys.stderr)
-        return 1
+    return run(f"python -m rope_lessons.lab {options.command}", partial(options.run, options))
 
 
-def _check_writable(name: str, what: str, path: Path, folder: Path) -> None:
-    """Make a folder and write into it: what does not work is to be said before hours of work and not after them.
+def run(name: str, command: Callable[[], int]) -> int:
+    """A command, with one line instead of a traceback for what can go wrong.
 
     Args:
-        name: of the argument.
-        what: it takes.
-        path: what it got.
-        folder: where the files go.
-
-    Raises:
-        ValueError: the folder cannot be made, or takes no files.
+        name: of the command, for the message.
+        command: does it; returns the exit status.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise ValueError(f"{name} must be {what}, got {str(path)!r}: {error}") from error
+        if missing := [module for module in NEEDED if importlib.util.find_spec(module) is None]:
+            raise ValueError(f'{" and ".join(missing)} must be installed: pip install "rope-lessons[lab]"')
+        return command()
+    except EXPECTED as error:
+        print(f"{name}: {error}", file=sys.stderr)
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        print(f"{name}: this takes too much memory: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted. The same command goes on from what is kept", file=sys.stderr)
+        return 130
+    return 1
 
 
 # --- train ---------------------------------------------------------------------------------------------------------
@@ -136,10 +140,12 @@ def _train(options: argparse.Namespace) -> int:
         return 0
     recipe = recipe_of(options)
     folder = folder_of(recipe, options.config, options.out)
+    text.check_source(options.corpus)
     with training.team(options.device) as own:
-        corpus = training.one_at_a_time(lambda: text.open_corpus(options.corpus, options.cache), own)
+        training.check(recipe, own, options.accumulate, options.parallel, options.save_every, options.minutes)
         if own.rank == 0:  # the only one that writes
-            _check_writable("out", "a folder that can be written to", options.out, folder)
+            check_writable("out", folder, folder=True)
+        corpus = training.one_at_a_time(lambda: text.open_corpus(options.corpus, options.cache), own)
         training.train(
             recipe,
             corpus,
@@ -176,15 +182,17 @@ def _table(options: argparse.Namespace) -> int:
 
     changes = {"factors": options.factors and tuple(options.factors), "windows": options.windows}
     tests = evaluation.Evaluation(**{name: value for name, value in changes.items() if value is not None})
-    if options.csv.is_dir():
-        raise ValueError(f"csv must be a file that can be written, got {str(options.csv)!r}: it is a folder")
-    _check_writable("csv", "a file that can be written", options.csv, options.csv.parent)
+    training.check_minutes(options.minutes)
+    text.check_source(options.corpus)
+    check_writable("csv", options.csv)
     device = training.device_of(options.device)
-    corpus = text.open_corpus(options.corpus, options.cache)
     models = evaluation.find(options.runs)
+    evaluation.check_rows(models, options.rows)
+    corpus = text.open_corpus(options.corpus, options.cache)
     progress = partial(tqdm, unit="row", disable=options.quiet)
+    say = partial(print, file=sys.stderr)
     if not evaluation.count_all(
-        models, corpus, tests, options.rows, device, minutes=options.minutes, progress=progress
+        models, corpus, tests, options.rows, device, minutes=options.minutes, progress=progress, say=say
     ):
         print("The time is over. The same command goes on from there and then writes the table.", file=sys.stderr)
         return 0

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rope_lessons.attention import cost
 from rope_lessons.attention.kernels import KERNELS
 from rope_lessons.lab.byte_lm import CHECKPOINTS
-from rope_lessons.scheme import Scheme, scheme
+from rope_lessons.schemes import Scheme, scheme
 
 NOT_MEASURED = "not yet measured"
 Rows = Sequence[Mapping[str, Any]]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from rope_lessons.attention import attention
 from rope_lessons.rotary import rotate
-from rope_lessons.scheme import Plan, Scheme, scheme
+from rope_lessons.schemes import Plan, Scheme, scheme
 
 CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,8 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-FORMAT = "rope_lessons training 1"
-KEPT = 2  # files in a folder: the newest, and the one before it in case that is damaged
+from rope_lessons._checks import check_count
+from rope_lessons.stored import tidy, write_whole
+
+FORMAT = "rope_lessons training 2"
+NAME = re.compile(r"step-[0-9]{8,}\.safetensors")
 
 
 class CheckpointError(RuntimeError):
@@ -31,12 +33,14 @@ class Checkpoint:
     """What a file holds.
 
     Args:
+        path: of the file.
         step: how many steps were done; the next batch is that of this number.
-        tensors: weights and state of the optimizer, by name.
+        tensors: weights, state of the optimizer and losses, by name.
         recipe: everything that decides the losses, as JSON has it.
         sha256: of all of it.
     """
 
+    path: Path
     step: int
     tensors: dict[str, Tensor]
     recipe: dict[str, Any]
@@ -49,53 +53,64 @@ def path_of(folder: Path, step: int) -> Path:
 
 def stored(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first."""
-    found = (path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", path.stem))
-    return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")))
+    return sorted((path for path in folder.glob("step-*.safetensors") if NAME.fullmatch(path.name)), key=step_of)
 
 
-def save(folder: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> Path:
-    """Write a checkpoint, and delete all but the newest two.
+def step_of(path: Path) -> int:
+    """The number in the name of a checkpoint."""
+    return int(path.stem.removeprefix("step-"))
 
-    A process that is killed meanwhile leaves the older files as they were.
+
+def save(
+    folder: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping[str, Any], good: int | None = None
+) -> Path:
+    """Write a checkpoint, and delete the older ones but for one, in case that the new one is damaged.
+
+    A process that is killed meanwhile, or a full disk, leaves the older files as they were.
 
     Args:
         folder: made if it is not there.
         step: how many steps were done.
         tensors: by name, on any device.
         recipe: what JSON can hold.
+        good: step of the older one that stays: the last that was read or written, and so is known to be good. By
+            default the newest of them.
 
     Returns:
         the path of the file.
+
+    Raises:
+        OSError: the file cannot be written.
 
     Chapter 12.
     """
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    for left_over in folder.glob("*.unfinished"):
-        left_over.unlink()
+    tidy(folder)  # there may be no room for both
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "step": str(step), "recipe": json.dumps(recipe, sort_keys=True)}
     metadata["sha256"] = _digest(on_cpu, metadata)
     path = path_of(folder, step)
     write_whole(path, lambda unfinished: save_file(on_cpu, unfinished, metadata=metadata))
-    for old in stored(folder)[:-KEPT]:
-        old.unlink()
+    keep(folder, step, good)
     return path
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name; it gets its own when all of it is on the disk.
+def keep(folder: Path, step: int, good: int | None = None) -> None:
+    """Delete the checkpoints before a step but for one, and what killed processes have left.
 
     Args:
-        path: of the file. What is there stays until then.
-        write: writes the file whose path it is given.
+        folder: of the checkpoints.
+        step: of the newest one that is good.
+        good: as for :func:`save`.
     """
-    unfinished = path.with_suffix(".unfinished")
-    write(unfinished)
-    flush(unfinished)
-    unfinished.replace(path)
-    flush(path.parent)
+    tidy(folder)
+    older = [path for path in stored(folder) if step_of(path) < step]
+    kept = older[-1:] if good is None else [path_of(folder, good)]
+    for path in older:
+        if path not in kept and not path.is_dir():  # a folder that somebody put there is not ours
+            path.unlink()
 
 
 def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
@@ -126,10 +141,33 @@ def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
         raise CheckpointError(f"{path} is foreign: its format is {metadata.get('format')!r}, not {FORMAT!r}")
     if digest != _digest(tensors, metadata):
         raise CheckpointError(f"{path} is damaged: its content does not have the SHA-256 that it was written with")
-    found = json.loads(metadata["recipe"])
+    try:
+        step, found = int(metadata["step"]), dict(json.loads(metadata["recipe"]))
+        check_count("step", step)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} was not written by this package: no step and recipe in it, {error!r}") from error
     if recipe is not None and (different := differences(found, recipe)):
         raise CheckpointError(f"{path} is of another training: {different}")
-    return Checkpoint(int(metadata["step"]), tensors, found, digest)
+    return Checkpoint(path, step, tensors, found, digest)
+
+
+def check_tensors(found: Checkpoint, wanted: Mapping[str, Tensor]) -> None:
+    """Compare what is in a checkpoint with what is to take it, before any of it is used. A shape that PyTorch would
+    broadcast, or a dtype that it would convert, is refused as any other.
+
+    Args:
+        found: a checkpoint.
+        wanted: by name, tensors of the right shape and dtype.
+
+    Raises:
+        CheckpointError: a tensor that is missing, that nothing takes, or of another shape or dtype.
+    """
+    there, here = (
+        {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()}
+        for tensors in (found.tensors, wanted)
+    )
+    if different := differences(there, here):
+        raise CheckpointError(f"{found.path} does not hold the tensors of this training: {_brief(different)}")
 
 
 def newest(folder: Path, recipe: Mapping[str, Any], say: Callable[[str], None] = print) -> Checkpoint | None:
@@ -189,12 +227,3 @@ def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-def flush(path: Path) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

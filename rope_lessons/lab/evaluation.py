@@ -7,18 +7,21 @@ several machines come into one table. Chapter 12.
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import hashlib
+import io
 import json
 import math
-import os
 import platform
+import re
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import cache, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -31,10 +34,14 @@ from rope_lessons.lab import checkpoint, sizes, training
 from rope_lessons.lab.rows import TableRow
 from rope_lessons.lab.text import Corpus, natural_windows, repeated_windows
 from rope_lessons.lab.training import DTYPES, Recipe
+from rope_lessons.stored import read_sealed, sealed, unsealed, write_sealed, write_whole
 
 SETS = ("not repeated", "repeated")
 BINS = 16  # of positions: the accuracy against position has this many points at every length
 ABOUT = "trained.json"  # in the folder of a training: what the table says of it, once its weights are gone too
+LARGEST = 2**28  # bytes of counts in a file: those of a seed are a few millions
+CONTENTS = "contents.json"  # in a file of packed counts: the SHA-256 of every other file
+PACKED = re.compile(rf"([^/\\:]+/)+({ABOUT}|tests/[^/\\:]+\.npz)")  # names in a file of packed counts
 OWN = "as trained"  # the plan of training itself, at the training length: what the tax is counted from
 NEEDLE, QUESTION, DIGITS = '\nkey = "{}"\n', '\nkey = "{}', 5
 
@@ -63,7 +70,7 @@ class Evaluation:
     def __post_init__(self) -> None:
         check_count("windows", self.windows, least=1)
         for factor in self.factors:
-            check_count("factors", factor, least=1)
+            check_count("factors", factor, 1, training.MOST, "more is no length")
         if not self.factors or self.factors[0] != 1 or any(self.factors[-1] % factor for factor in self.factors):
             raise ValueError(f"factors must begin with 1 and divide the last one, got {self.factors}")
         if not all(0 <= depth <= 1 for depth in self.depths):
@@ -249,17 +256,21 @@ def find(places: Iterable[Path]) -> list[Trained]:
     """The finished trainings in some folders and the folders in them, also those that :func:`unpack` put there.
 
     Raises:
-        TableError: a place without one; a training that is not finished.
+        TableError: a place without one; a training that is not finished, or that is there twice.
         CheckpointError: a checkpoint that cannot be used.
     """
-    found = []
+    found: dict[Path, Trained] = {}
     for place in places:
         with_weights = {path.parent for path in place.rglob("step-*.safetensors") if checkpoint.stored(path.parent)}
         folders = sorted(with_weights | {path.parent for path in place.rglob(ABOUT)})
         if not folders:
             raise TableError(f"{place} must hold a training, but there is no checkpoint in it")
-        found += [_trained(folder) for folder in folders]
-    return found
+        found.update({folder.resolve(): _trained(folder) for folder in folders if folder.resolve() not in found})
+    trainings: dict[Recipe, Trained] = {}
+    for model in found.values():
+        if (other := trainings.setdefault(model.recipe, model)) is not model:
+            raise TableError(f"{other.folder} and {model.folder} hold the same training: its seed would count twice")
+    return list(found.values())
 
 
 def _trained(folder: Path) -> Trained:
@@ -268,9 +279,30 @@ def _trained(folder: Path) -> Trained:
         if stored.step < recipe.steps:
             raise TableError(f"{folder} is not finished: step {stored.step} of {recipe.steps}. Train on first")
         return Trained(folder, recipe, stored.sha256, stored.recipe["corpus"])
-    about = json.loads((folder / ABOUT).read_text())
+    try:
+        about = _about(folder)
+    except ValueError as error:
+        raise TableError(f"{error}. There are no weights beside it: delete {folder}") from error
     recipe = training.recipe_from(about["recipe"], folder / ABOUT)
     return Trained(folder, recipe, about["sha256"], about["recipe"]["corpus"])
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    """What is known of a tested model.
+
+    Raises:
+        FileNotFoundError: it is not tested.
+        ValueError: a damaged file.
+    """
+    try:
+        about = read_sealed(folder / ABOUT)
+        if missing := {"recipe", "sha256", "tested"} - about.keys():
+            raise ValueError(f"it has no {', '.join(sorted(missing))}")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{folder / ABOUT} is damaged: {error}") from error
+    return about
 
 
 def own_row(row: TableRow) -> TableRow:
@@ -298,6 +330,7 @@ def count_all(
     device: torch.device | str = "cpu",
     minutes: float = math.inf,
     progress: Callable[[Any], Any] = lambda jobs: jobs,
+    say: Callable[[str], None] = print,
 ) -> bool:
     """Count what has not been counted yet, and keep it beside the checkpoints.
 
@@ -307,17 +340,24 @@ def count_all(
         tests: what to test with.
         wanted: names of rows; all if None.
         device: where to test.
-        minutes: after which to stop.
+        minutes: after which to stop; at least 0.
         progress: wraps the list of jobs, as ``tqdm`` does.
+        say: takes a message about each file that is damaged, and so counted again.
 
     Returns:
         whether all is counted.
 
     Raises:
-        TableError: a model of another corpus, which may have seen the test text; an unknown row.
+        TypeError, ValueError: minutes out of range.
+        TableError: a model of another corpus, which may have seen the test text; an unknown row; something that is not
+            counted, of a model whose weights are not here.
+        CorpusError: no document is as long as the longest test.
+        InUseError: another process trains or tests one of the models.
+        OSError: the disk is full.
 
     Chapter 12.
     """
+    training.check_minutes(minutes)
     end = time.monotonic() + 60 * minutes
     for model in models:
         if model.corpus != corpus.about["sha256"]:
@@ -325,24 +365,49 @@ def count_all(
                 f"{model.folder} was trained on another corpus (SHA-256 {model.corpus[:12]}…) than the given one "
                 f"({corpus.about['sha256'][:12]}…): it may have seen the test text"
             )
+    _check_known(models, wanted)
+    jobs = [
+        (model, row) for model in models for row in _uncounted(model, rows_of(model.recipe, wanted), corpus, tests, say)
+    ]
+    if without := [(model, row) for model, row in jobs if not checkpoint.stored(model.folder)]:
+        model, row = without[0]
+        raise TableError(f"{model.folder} is not tested with {row.name!r} yet, and its weights are not here")
+    for length in {model.recipe.train_length for model, _ in jobs}:
+        natural_windows(corpus, length * tests.factors[-1], 1)  # is there a document of that length?
+    with contextlib.ExitStack() as held:
+        for folder in {model.folder: None for model, _ in jobs}:
+            held.enter_context(training.only_one(folder))
+        loaded: tuple[Trained, nn.Module] | None = None
+        for model, row in progress(jobs):
+            if time.monotonic() > end:
+                return False
+            if loaded is None or loaded[0] != model:
+                loaded = model, training.load(checkpoint.stored(model.folder)[-1], device)[0]
+                identity = training.identity(model.recipe, model.corpus)
+                about = {"recipe": identity, "sha256": model.sha256, "tested": _where()}
+                write_sealed(model.folder / ABOUT, about)  # first: whoever is interrupted from here on comes back
+            recipe = model.recipe
+            counts = count(loaded[1], row, corpus, recipe.train_length, tests, DTYPES[recipe.dtype])
+            _keep(_path(model, row), counts, _key(model, row, corpus, tests))
+    return True
+
+
+def check_rows(models: Sequence[Trained], wanted: Sequence[str] | None) -> None:
+    """Refuse rows that cannot stand in the table of some models.
+
+    Raises:
+        TableError: an unknown row, or one that none of the models serves.
+    """
+    _check_known(models, wanted)
+    served = {row.name for model in models for row in rows_of(model.recipe, wanted)}
+    if missing := sorted(set(wanted or ()) - served):
+        raise TableError(f"rows must be ones that the given trainings serve; none serves {', '.join(missing)}")
+
+
+def _check_known(models: Sequence[Trained], wanted: Sequence[str] | None) -> None:
     known = {name for model in models for name in model.recipe.rows}
     if unknown := sorted(set(wanted or ()) - known):
         raise TableError(f"rows must be among those of the table, got {', '.join(unknown)}")
-    jobs = [(model, row) for model in models for row in rows_of(model.recipe, wanted)]
-    loaded: tuple[Trained, nn.Module] | None = None
-    for model, row in progress([job for job in jobs if not _is_counted(*job, corpus, tests)]):
-        if time.monotonic() > end:
-            return False
-        if loaded is None or loaded[0] != model:
-            if not checkpoint.stored(model.folder):
-                raise TableError(f"{model.folder} is not tested with {row.name!r} yet, and its weights are not here")
-            loaded = model, training.load(checkpoint.stored(model.folder)[-1], device)[0]
-        recipe = model.recipe
-        counts = count(loaded[1], row, corpus, recipe.train_length, tests, DTYPES[recipe.dtype])
-        _keep(_path(model, row), counts, _key(model, row, corpus, tests))
-        about = {"recipe": training.identity(model.recipe, model.corpus), "sha256": model.sha256, "tested": _where()}
-        checkpoint.write_whole(model.folder / ABOUT, partial(Path.write_text, data=json.dumps(about, sort_keys=True)))
-    return True
 
 
 def _where() -> dict[str, str]:
@@ -379,22 +444,87 @@ def _key(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> st
     return json.dumps(parts, sort_keys=True)
 
 
-def _is_counted(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> bool:
-    path = _path(model, row)
-    if not path.exists():
-        return False
-    with np.load(path) as stored:
-        return str(stored["key"]) == _key(model, row, corpus, tests)
+def _uncounted(
+    model: Trained, rows: list[TableRow], corpus: Corpus, tests: Evaluation, say: Callable[[str], None]
+) -> list[TableRow]:
+    """The rows that are to be counted: those that are not yet, and what is damaged, which is told."""
+    try:
+        _about(model.folder)
+    except FileNotFoundError:
+        return rows
+    except ValueError as error:
+        say(f"{error}. All rows are counted again")
+        return rows
+    found = []
+    for row in rows:
+        try:
+            if _stored(_path(model, row), _key(model, row, corpus, tests)) is None:
+                found.append(row)
+        except FileNotFoundError:
+            found.append(row)
+        except ValueError as error:
+            say(f"{error}. The row is counted again")
+            found.append(row)
+    return found
+
+
+def _stored(path: Path, key: str) -> Counts | None:
+    """What is counted, or None if it was counted of something else.
+
+    Raises:
+        FileNotFoundError: it is not counted.
+        ValueError: a damaged file.
+    """
+    try:
+        files = _members(path).items()
+        found = {name.removesuffix(".npy"): np.load(io.BytesIO(content)) for name, content in files}
+        of, seal = str(found.pop("key")), str(found.pop("seal"))
+        if seal != _seal(of, found):
+            raise ValueError("its SHA-256 is not the one that it was written with")
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    return found if of == key else None
+
+
+def _seal(key: str, counts: Counts) -> str:
+    """A SHA-256 of counts, for a zip file that has lost some of its files may still be one."""
+    found = hashlib.sha256(key.encode())
+    for name in sorted(counts):
+        found.update(f"{name} {counts[name].dtype} {counts[name].shape}".encode() + counts[name].tobytes())
+    return found.hexdigest()
+
+
+def _members(path: Path) -> dict[str, bytes]:
+    """The files in a zip file, by name, if they are not too much. Zip files have checksums, which are compared.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is damaged, or too large.
+    """
+    try:
+        with zipfile.ZipFile(path) as file:
+            if (size := sum(entry.file_size for entry in file.infolist())) > LARGEST:
+                raise ValueError(f"it has {size:,} bytes, more than {LARGEST:,}")
+            names = file.namelist()
+            if len(set(names)) < len(names):
+                raise ValueError("it has a name twice")
+            return {name: file.read(name) for name in names}  # never more bytes than it says
+    except OSError:
+        raise
+    except Exception as error:  # zipfile and its codecs have a dozen kinds of them
+        raise ValueError(str(error)) from error
 
 
 def _keep(path: Path, counts: Counts, key: str) -> None:
-    """The file gets its name when it is whole."""
+    def write(unfinished: Path) -> None:
+        contents: dict[str, Any] = {"key": np.array(key), "seal": np.array(_seal(key, counts)), **counts}
+        with unfinished.open("wb") as file:
+            np.savez_compressed(file, **contents)
+
     path.parent.mkdir(exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-    with unfinished.open("wb") as file:
-        contents: dict[str, Any] = {"key": np.array(key), **counts}
-        np.savez_compressed(file, **contents)
-    unfinished.replace(path)
+    write_whole(path, write)
 
 
 # --- counts without weights ----------------------------------------------------------------------------------------
@@ -410,20 +540,21 @@ def pack(root: Path, models: Iterable[Trained], path: Path) -> None:
 
     Chapter 12.
     """
+
+    found: dict[str, bytes] = {}
+    for model in models:
+        for file in (*sorted(model.folder.glob("tests/*.npz")), model.folder / ABOUT):
+            found[file.relative_to(root).as_posix()] = file.read_bytes()
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}
+    found[CONTENTS] = sealed(digests).encode()
+
+    def write(unfinished: Path) -> None:
+        with zipfile.ZipFile(unfinished, "w") as file:
+            for name, content in found.items():
+                file.writestr(zipfile.ZipInfo(name), content)  # always with the same date: the same file
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(f".{os.getpid()}.unfinished")
-    with zipfile.ZipFile(unfinished, "w") as file:
-        for model in models:
-            inside = model.folder.relative_to(root)
-            for counts in sorted(model.folder.glob("tests/*.npz")):
-                file.writestr(_entry(inside / "tests" / counts.name), counts.read_bytes())
-            file.writestr(_entry(inside / ABOUT), (model.folder / ABOUT).read_bytes())
-    unfinished.replace(path)
-
-
-def _entry(inside: Path) -> zipfile.ZipInfo:
-    """Always with the same date: the same counts give the same file."""
-    return zipfile.ZipInfo(inside.as_posix())
+    write_whole(path, write)
 
 
 def unpack(path: Path, root: Path) -> None:
@@ -434,23 +565,42 @@ def unpack(path: Path, root: Path) -> None:
         root: the folder where the names in the file begin.
 
     Raises:
-        TableError: no such file, or one of another kind.
+        TableError: no such file, or one of another kind; more bytes than counts of a seed can have; a name that leads
+            out of the folder; other counts in the place of these. Nothing is written then.
+        OSError: the disk is full.
 
     Chapter 12.
     """
+    contents = _unpacked(path)
+    there = {PurePosixPath(name).parent for name in contents if name.endswith(ABOUT) and _is_there(root / name)}
+    new = {root / name: content for name, content in contents.items() if not there & set(PurePosixPath(name).parents)}
+    for target, content in new.items():
+        if not target.resolve().is_relative_to(root.resolve()):
+            raise TableError(f"{path} must be a file of packed counts: {str(target)!r} would be outside of {root}")
+        if target.exists() and (target.is_dir() or target.read_bytes() != content):
+            raise TableError(f"{target} is there already, and is not what {path} has for it. Delete it first")
+    for target, content in new.items():  # ABOUT comes after the counts: an interrupted call is made good by the next
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, partial(Path.write_bytes, data=content))
+
+
+def _unpacked(path: Path) -> dict[str, bytes]:
+    """The files in a packed file, by name."""
     try:
-        with zipfile.ZipFile(path) as file:
-            names = file.namelist()
-            there = {name for name in names if name.endswith(ABOUT) and _is_there((root / name).parent)}
-            for name in names:  # ABOUT comes after the counts: an interrupted call is made good by the next
-                if not any(name.startswith(other.removesuffix(ABOUT)) for other in there):
-                    file.extract(name, root)
-    except (OSError, zipfile.BadZipFile) as error:
+        found = _members(path)
+        digests = unsealed(found.pop(CONTENTS, b"{}"))
+        if digests != {name: hashlib.sha256(content).hexdigest() for name, content in found.items()}:
+            raise ValueError("its files are not those that were packed")
+        for name in found:
+            if not PACKED.fullmatch(name) or ".." in name.split("/"):
+                raise ValueError(f"it has {name!r}")
+    except (OSError, ValueError) as error:
         raise TableError(f"{path} must be a file of packed counts: {error}") from error
+    return found
 
 
-def _is_there(folder: Path) -> bool:
-    return bool(checkpoint.stored(folder)) or (folder / ABOUT).exists()
+def _is_there(about: Path) -> bool:
+    return bool(checkpoint.stored(about.parent)) or about.exists()
 
 
 # --- the CSV -------------------------------------------------------------------------------------------------------
@@ -475,11 +625,9 @@ def records(
         script: what made the table, for its provenance.
 
     Raises:
-        TableError: something is not counted yet; a row that none of the models serves.
+        TableError: something is not counted yet, or damaged; a row that none of the models serves.
     """
-    served = {row.name for model in models for row in rows_of(model.recipe, wanted)}
-    if missing := sorted(set(wanted or ()) - served):
-        raise TableError(f"rows must be ones that the given trainings serve; none serves {', '.join(missing)}")
+    check_rows(models, wanted)
     groups: dict[Recipe, list[Trained]] = {}
     for model in models:
         groups.setdefault(model.group, []).append(model)
@@ -498,12 +646,17 @@ def read_counts(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation
     """What :func:`count_all` has kept of a model and a row.
 
     Raises:
-        TableError: it is not counted yet.
+        TableError: it is not counted yet, or the file is damaged.
     """
-    if not _is_counted(model, row, corpus, tests):
+    try:
+        found = _stored(_path(model, row), _key(model, row, corpus, tests))
+    except FileNotFoundError:
+        found = None
+    except ValueError as error:
+        raise TableError(f"{error}. Test {model.folder} again") from error
+    if found is None:
         raise TableError(f"{model.folder} is not tested with {row.name!r} yet")
-    with np.load(_path(model, row)) as stored:
-        return {name: stored[name] for name in stored.files if name != "key"}
+    return found
 
 
 def _values(
@@ -559,10 +712,12 @@ def _provenance(group: Recipe, members: Sequence[Trained], corpus: Corpus, tests
 
 
 def _tested(model: Trained) -> dict[str, str]:
-    path = model.folder / ABOUT
-    if not path.exists():
-        raise TableError(f"{model.folder} is not tested yet")
-    where: dict[str, str] = json.loads(path.read_text())["tested"]
+    try:
+        where: dict[str, str] = _about(model.folder)["tested"]
+    except FileNotFoundError as error:
+        raise TableError(f"{model.folder} is not tested yet") from error
+    except ValueError as error:
+        raise TableError(f"{error}. Test {model.folder} again") from error
     return where
 
 
@@ -571,11 +726,13 @@ def write_csv(lines: Iterable[Mapping[str, Any]], path: Path) -> int:
     found = list(lines)
     if not found:
         raise TableError("there is no line to write: no row of the table is among those that were tested")
+
+    def write(unfinished: Path) -> None:
+        with unfinished.open("w", newline="", encoding="utf8") as file:
+            writer = csv.DictWriter(file, list(found[0]))
+            writer.writeheader()
+            writer.writerows(found)
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    with unfinished.open("w", newline="", encoding="utf8") as file:
-        writer = csv.DictWriter(file, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
-    unfinished.replace(path)
+    write_whole(path, write)
     return len(found)

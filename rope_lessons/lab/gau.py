@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from rope_lessons._checks import check_bool, check_count, check_dim
 from rope_lessons.lab.deep_norm import deep_norm, truncated_normal_
 from rope_lessons.lab.model import EPSILON, Attend, KeyShift, LanguageModel
-from rope_lessons.scheme import Plan
+from rope_lessons.schemes import Plan
 
 
 @dataclass(frozen=True)

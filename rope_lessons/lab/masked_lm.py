@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from rope_lessons.attention import attention
 from rope_lessons.lab.byte_lm import Block, Config, batches, learning_rate
-from rope_lessons.scheme import Plan, Positions, scheme
+from rope_lessons.methods import Positions
+from rope_lessons.schemes import Plan, scheme
 from rope_lessons.sinusoidal import sinusoidal_encoding
 
 MASK, SHARE = 256, 0.15  # the token that hides a byte, and the share of bytes that it hides
@@ -74,8 +75,9 @@ def build(config: Config, seed: int, plan: Plan | None = None, additive: bool = 
 
 def hide(tokens: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """The tokens with some bytes hidden, and which. Each byte is hidden with probability 0.15, on its own, and always
-    by the mask token: none is kept or exchanged for another byte."""
-    hidden = torch.rand(tokens.shape, generator=generator) < SHARE
+    by the mask token: none is kept or exchanged for another byte. Which, is drawn where the generator lives: on any
+    device the same bytes are hidden for the same seed."""
+    hidden = (torch.rand(tokens.shape, generator=generator, device=generator.device) < SHARE).to(tokens.device)
     return tokens.masked_fill(hidden, MASK), hidden
 
 
@@ -93,7 +95,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, config)
         tokens, hidden = hide(windows[:, :-1], masks)
-        positions = None if sampler is None else sampler(config.length, generator=draws)
+        positions = None if sampler is None else sampler(config.length, generator=draws).to(tokens.device)
         scores = model(tokens, positions, only=hidden)
         loss = F.cross_entropy(scores, windows[:, :-1][hidden])
         optimizer.zero_grad()
@@ -124,7 +126,7 @@ def evaluate(
     tokens, hidden = hide(bytes_, torch.Generator().manual_seed(0))
     hits, losses = [], []
     for some, target, where in zip(tokens.split(12), bytes_.split(12), hidden.split(12), strict=True):
-        positions = None if sampler is None else sampler(length, generator=draws)
+        positions = None if sampler is None else sampler(length, generator=draws).to(tokens.device)
         scores = model(some.reshape(-1, length), positions, plan, attend, only=where.reshape(-1, length))
         right = target[where]
         hits.append(scores.argmax(dim=-1) == right)

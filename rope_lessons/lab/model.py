@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rope_lessons._checks import check_count, check_int64, check_positive
 from rope_lessons.attention import KVCache, attention
-from rope_lessons.scheme import Plan, Scheme, scheme
+from rope_lessons.schemes import Plan, Scheme, scheme
 
 EPSILON = 1e-7  # of the norms, as in bert4keras
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # queries, keys and values to outputs, for one layer
@@ -177,7 +177,11 @@ def materialise(make: Callable[[], LanguageModel], seed: int, device: torch.devi
 
     Returns:
         the model, in float32.
+
+    Raises:
+        TypeError, ValueError: a seed that is no int from 0 to 2**63 - 1.
     """
+    check_count("seed", seed)
     with torch.device("meta"):
         model = make()
     model.to_empty(device=device)

@@ -14,10 +14,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rope_lessons.attention import attention, attention_with_lse
+from rope_lessons.attention import attention
 from rope_lessons.lab import byte_lm
 from rope_lessons.rotary import apply_rotary
-from rope_lessons.scheme import Plan, Scheme, default_base_scale
+from rope_lessons.schemes import Plan, Scheme, default_base_scale
 
 START, QUESTION = 0, 1  # bytes that no text contains
 SECRET, ANSWER, LETTERS = 128, ord("A"), 26  # secret byte 128 + n, answer "A" + n
@@ -40,9 +40,11 @@ class RecallText:
         rows, end = torch.arange(len(windows)), windows.shape[1]
         letter = torch.randint(LETTERS, rows.shape, generator=self.generator)
         secret = self.draw(1, torch.full_like(letter, end - 5))
-        windows[rows, secret] = (SECRET + letter).to(windows.dtype)
         first = self.draw(secret + 1, torch.full_like(letter, end - 4))
         second = self.draw((first + 2).clamp(min=2 * end // 3), torch.full_like(letter, end - 2))
+        # Drawn on the CPU, the same for any device of the text.
+        rows, letter, secret, first, second = (x.to(windows.device) for x in (rows, letter, secret, first, second))
+        windows[rows, secret] = (SECRET + letter).to(windows.dtype)
         for question in (first, second):
             windows[rows, question] = QUESTION
             windows[rows, question + 1] = (ANSWER + letter).to(windows.dtype)
@@ -114,7 +116,7 @@ def attend_streaming(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
     window, sinks = scheme.visible_window, scheme.sinks
     if window is None or scheme.frequencies is None or not sinks:
         raise ValueError(f"scheme must have frequencies, a visible_window and sinks, got {scheme!r}")
-    near, near_lse = attention_with_lse(q, k, v, replace(scheme, sinks=0))
+    near, near_lse = attention(q, k, v, replace(scheme, sinks=0), return_lse=True)
     frequencies = scheme.frequencies(k.shape[2], q.device)
     token = torch.arange(q.shape[2], device=q.device)
     in_cache = token.clamp(max=window + sinks - 1)  # place of the query in the cache, which grows until it is full

@@ -17,9 +17,12 @@ from torch import Tensor
 
 from rope_lessons._checks import check_choice, check_count, check_positive
 from rope_lessons.attention import attention
-from rope_lessons.scheme import METHODS, LogN, Method
+from rope_lessons.kinds import KINDS
+from rope_lessons.methods import METHODS, Method
+from rope_lessons.schemes import LogN
 
 NORMALIZED = ("", "k", "q", "qk")
+TRIED = ("pi", "ntk-old", "ntk-fixed", "ntk-mixed", "ntk-aware", "dynamic-ntk", "yarn")  # kinds that were measured
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def rows(layers: int, dim: int, train_length: int, factor: float = 8.0) -> dict[
         layers: of the model.
         dim: channels of a head that turn.
         train_length: :math:`N`, a multiple of 16, at least 32.
-        factor: :math:`\kappa`: how much longer than :math:`N` the methods are set for.
+        factor: :math:`\kappa`: how much longer than :math:`N` the methods are set for, at least 1. That length is at
+            most :math:`2^{31}`.
 
     Raises:
         TypeError, ValueError: values out of range.
@@ -85,6 +89,9 @@ def rows(layers: int, dim: int, train_length: int, factor: float = 8.0) -> dict[
     check_positive("factor", factor)
     if train_length % 16:
         raise ValueError(f"train_length must be a multiple of 16, got {train_length}")
+    most = 2**31 // train_length
+    if not 1 <= factor <= most:
+        raise ValueError(f"factor must be from 1 to {most} for a train_length of {train_length}, got {factor}")
     return {row.name: row for row in _all_rows(_Maker(layers, dim, train_length, factor))}
 
 
@@ -139,10 +146,8 @@ class _Maker:
         yield from self.scaled("rope", "rope")
 
     def frequencies(self) -> Iterator[TableRow]:
-        for name in ("pi", "ntk-old", "ntk-fixed", "ntk-mixed", "ntk-aware"):
-            yield from self.scaled(name, name, factor=self.factor)
-        for name in ("dynamic-ntk", "yarn"):
-            yield from self.scaled(name, name, factor=self.factor, train_length=self.length)
+        for name in TRIED:
+            yield from self.scaled(name, name, **KINDS[name].extended(self.dim, self.factor, self.length))
 
     def bent(self) -> Iterator[TableRow]:
         for window in (self.length * eighths // 8 for eighths in (1, 2, 4, 6, 8)):

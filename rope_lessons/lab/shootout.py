@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_choice
+from rope_lessons.kinds import KINDS
 from rope_lessons.lab import evaluation, sizes, training
 from rope_lessons.lab.byte_lm import CHECKPOINTS
 from rope_lessons.lab.checkpoint import CheckpointError
@@ -25,7 +26,9 @@ from rope_lessons.lab.evaluation import OWN, SETS, Evaluation, Trained, cut, sco
 from rope_lessons.lab.rows import TableRow, hwfa_window
 from rope_lessons.lab.text import Corpus, repeated_windows
 from rope_lessons.lab.training import Recipe
-from rope_lessons.scheme import LogN, Method, Scheme
+from rope_lessons.methods import Method
+from rope_lessons.schemes import LogN, Scheme
+from rope_lessons.stored import write_whole
 
 PACKAGED = CHECKPOINTS / "table_gau-0.3m.csv"
 DOCUMENTS = CHECKPOINTS / "table_documents.json"
@@ -62,11 +65,17 @@ def read(path: Path | str = PACKAGED) -> list[Line]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file without the columns of a table.
+        ValueError: a file without the columns of a table, or damaged.
 
     Chapter 12 shows them.
     """
-    return [_line(values) for values in _lines(path)]
+    found = []
+    for number, values in enumerate(_lines(path), start=2):
+        try:
+            found.append(_line(values))
+        except (TypeError, ValueError) as error:  # a number that is none, or is not there
+            raise ValueError(f"{path} is damaged: line {number}, {error}") from error
+    return found
 
 
 def recipe_of(path: Path | str = PACKAGED) -> dict[str, str]:
@@ -358,7 +367,6 @@ def _key_norms() -> list[Published]:
 # --- five knobs in words -------------------------------------------------------------------------------------------
 
 KNOBS = ("frequencies", "distance", "scale", "visible", "positions")
-_FREQUENCIES = {"rope": "RoPE", "pi": "PI", "dynamic-ntk": "dynamic NTK", "yarn": "YaRN"}
 _NORMALIZED = {"k": "unit k", "q": "unit q", "qk": "cosine"}
 
 
@@ -403,7 +411,7 @@ def _frequencies(scheme: Scheme) -> str:
     if scheme.frequencies is None:
         return "none"
     kind, base = scheme.frequencies.kind, dict(scheme.frequencies.options)["base"]
-    name = _FREQUENCIES.get(kind, kind.replace("ntk", "NTK"))
+    name = KINDS[kind].label
     return name if base == 10_000 else f"{name}, base {base:g}"
 
 
@@ -476,7 +484,7 @@ def export(path: Path, folder: Path = CHECKPOINTS) -> Path:
     }
     target = folder / f"table_{recipe.scheme}.safetensors"
     about = {"format": FORMAT, "recipe": json.dumps(found.recipe, sort_keys=True), "checkpoint": found.sha256}
-    save_file(weights, target, metadata=about)
+    write_whole(target, lambda unfinished: save_file(weights, unfinished, metadata=about))
     return target
 
 
@@ -492,20 +500,31 @@ def load_shipped(name: str, folder: Path = CHECKPOINTS) -> tuple[nn.Module, Reci
 
     Chapter 12.
     """
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     path = folder / f"table_{name}.safetensors"
     if not path.exists():
         there = ", ".join(sorted(file.stem.removeprefix("table_") for file in folder.glob("table_*.safetensors")))
         raise CheckpointError(f"no model is shipped for {name!r}; there are {there or 'none'}")
-    with safe_open(path, framework="pt") as file:
-        about = file.metadata() or {}
-        weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is damaged, or no safetensors file: {error}") from error
     if about.get("format") != FORMAT:
         raise CheckpointError(f"{path} is foreign: its format is {about.get('format')!r}, not {FORMAT!r}")
-    recipe = training.recipe_from(json.loads(about["recipe"]), path)
+    try:
+        made_for = json.loads(about["recipe"])
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} has no recipe: {error!r}") from error
+    recipe = training.recipe_from(made_for, path)
     model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train)
-    model.load_state_dict({key: value.float() for key, value in weights.items()})
+    try:
+        model.load_state_dict({key: value.float() for key, value in weights.items()})
+    except RuntimeError as error:
+        told = " ".join(str(error).split())  # it has lines
+        raise CheckpointError(f"{path} does not hold the weights of its recipe: {told}") from error
     return model.eval(), recipe
 
 
@@ -557,7 +576,8 @@ def export_text(
         "accuracies": rounded,
         "windows": [bytes(window).decode("latin-1") for window in windows.tolist()],
     }
-    path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", "utf8")
+    content = json.dumps(stored, indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, lambda unfinished: unfinished.write_text(content, "utf8"))
 
 
 def shipped_windows(path: Path = SHIPPED_TEXT) -> Tensor:

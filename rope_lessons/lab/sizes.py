@@ -10,7 +10,7 @@ from rope_lessons._checks import check_choice
 from rope_lessons.lab.gau import GatedAttentionLM, GAUConfig
 from rope_lessons.lab.model import LanguageModel, count_parameters, materialise
 from rope_lessons.lab.transformer import TransformerConfig, TransformerLM
-from rope_lessons.scheme import Plan
+from rope_lessons.schemes import Plan
 
 ModelConfig = GAUConfig | TransformerConfig
 MODELS: dict[type, type] = {GAUConfig: GatedAttentionLM, TransformerConfig: TransformerLM}

@@ -22,7 +22,7 @@ from rope_lessons.attention.visibility import visible_keys
 from rope_lessons.lab import sizes, training
 from rope_lessons.lab.text import Corpus
 from rope_lessons.lab.training import Recipe, Team
-from rope_lessons.scheme import Plan, Scheme, scheme
+from rope_lessons.schemes import Plan, Scheme, scheme
 
 SIDES = {"cpu": (256, 512, 1024), "cuda": (4096, 8192, 16384)}  # of the square matrices
 

@@ -22,16 +22,27 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lessons._checks import check_choice, check_count, check_not_negative, check_positive, check_share
+from rope_lessons._checks import (
+    check_choice,
+    check_count,
+    check_not_negative,
+    check_positive,
+    check_share,
+)
 from rope_lessons.lab import checkpoint, sizes
 from rope_lessons.lab.rows import TableRow, rows
 from rope_lessons.lab.text import Corpus, batch_of
 from rope_lessons.lab.tiger import Tiger, parameter_groups
-from rope_lessons.scheme import Positions
+from rope_lessons.methods import Positions
+from rope_lessons.stored import flush, locked, naming, write_whole
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 PARALLEL = ("ddp", "fsdp")
 TOGETHER = 10  # steps whose losses are read from the device at once
+MOST = 2**31  # of steps, and of tokens in a step
+LARGEST_RATE = 1e30  # and a step of it is still a float32
+LOCK = ".lock"  # in the folder of a training: one process at a time writes there
+LOSSES = "losses"  # in a checkpoint, beside weights and optimizer
 
 
 class TrainingError(RuntimeError):
@@ -82,10 +93,16 @@ class Recipe:
         check_choice("size", self.size, sizes.SIZES)
         check_choice("optimizer", self.optimizer, OPTIMIZERS)
         check_choice("dtype", self.dtype, DTYPES)
-        for name, least in (("seed", 0), ("batch", 1), ("steps", 1), ("warmup", 0)):
-            check_count(name, getattr(self, name), least)
+        check_count("seed", self.seed)
+        for name, least in (("batch", 1), ("steps", 1), ("warmup", 0), ("train_length", 1)):
+            check_count(name, getattr(self, name), least, MOST, "more is no training")
+        if self.batch * self.train_length > MOST:
+            raise ValueError(f"batch times train_length must be at most {MOST}, got {self.batch * self.train_length}")
         check_positive("learning_rate", self.learning_rate)
         check_not_negative("weight_decay", self.weight_decay)
+        for name in ("learning_rate", "weight_decay"):
+            if getattr(self, name) > LARGEST_RATE:
+                raise ValueError(f"{name} must be at most {LARGEST_RATE:g}, got {getattr(self, name)}")
         check_share("copies", self.copies)
         check_choice("scheme", self.scheme, self.rows)
 
@@ -291,26 +308,55 @@ def _without_sync(module: nn.Module, last: bool) -> contextlib.AbstractContextMa
 def state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Weights and state of the optimizer by name, whole also where they are split over processes."""
     names = _names(model, optimizer)
-    found = {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+    found: dict[str, Tensor] = {**_weights(model)}
     for number, values in optimizer.state_dict()["state"].items():
         found.update({f"optimizer.{kind}.{names[number]}": value for kind, value in values.items()})
     return {name: _whole(tensor) for name, tensor in found.items()}
 
 
 @torch.no_grad()
-def restore(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put a :func:`state` back."""
-    parameters = dict(model.named_parameters())
-    for name, parameter in parameters.items():
-        parameter.copy_(_split_like(parameter, tensors[f"model.{name}"]))
-    numbers = {name: number for number, name in enumerate(_names(model, optimizer))}
+def restore(model: nn.Module, optimizer: torch.optim.Optimizer, found: checkpoint.Checkpoint) -> list[float]:
+    """Put a :func:`state` back; the losses until then.
+
+    Args:
+        model, optimizer: as they were made for the first step.
+        found: a checkpoint of them.
+
+    Raises:
+        CheckpointError: other tensors than these weights and this optimizer have. Nothing is changed then.
+    """
+    _check_fits(model, optimizer, found)
+    for name, parameter in _weights(model).items():
+        parameter.copy_(_split_like(parameter, found.tensors[name]))
     values: dict[int, dict[str, Tensor]] = {}
-    for key, tensor in tensors.items():
-        if key.startswith("optimizer."):
-            _, kind, name = key.split(".", 2)
-            whole = tensor.shape == parameters[name].shape
-            values.setdefault(numbers[name], {})[kind] = _split_like(parameters[name], tensor) if whole else tensor
+    numbers = {name: number for number, name in enumerate(_names(model, optimizer))}
+    for key, like in _moments(model, optimizer).items():
+        _, kind, name = key.split(".", 2)
+        tensor = found.tensors[key]
+        values.setdefault(numbers[name], {})[kind] = _split_like(like, tensor) if like.ndim else tensor
     optimizer.load_state_dict({"state": values, "param_groups": optimizer.state_dict()["param_groups"]})
+    return found.tensors[LOSSES].tolist()
+
+
+def _check_fits(model: nn.Module, optimizer: torch.optim.Optimizer, found: checkpoint.Checkpoint) -> None:
+    losses = torch.zeros((), dtype=torch.float64).expand(found.step)
+    checkpoint.check_tensors(found, {**_weights(model), **_moments(model, optimizer), LOSSES: losses})
+
+
+def _weights(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {f"model.{name}": parameter for name, parameter in model.named_parameters()}
+
+
+def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What the state of an optimizer is like after a step, by the names that :func:`state` gives."""
+    kinds: dict[str, Tensor | None] = {"momentum": None}  # like the parameter
+    if isinstance(optimizer, torch.optim.AdamW):
+        kinds = {"step": torch.zeros(()), "exp_avg": None, "exp_avg_sq": None}
+    return {
+        f"optimizer.{kind}.{name}": parameter if like is None else like
+        for name, parameter in model.named_parameters()
+        for kind, like in kinds.items()
+    }
 
 
 def _names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
@@ -333,44 +379,70 @@ def _split_like(parameter: Any, tensor: Tensor) -> Tensor:
 
 
 class LossFile:
-    """The loss of every step, ``losses.csv`` in the folder of a training. Steps after the checkpoint are forgotten.
+    """The loss of every step, ``losses.csv`` in the folder of a training. A checkpoint has the losses too: the file is
+    for those who look, and is written anew from the checkpoint whenever a training goes on.
 
     Args:
         folder: of the training; made if it is not there.
-        start: the step of the checkpoint. The next loss is that of this step, whatever the file holds.
+        losses: those of the checkpoint.
     """
 
-    def __init__(self, folder: Path, start: int):
-        self.path, self.next = folder / "losses.csv", start
-        kept = enumerate(read_losses(folder)[:start])
-        lines = [self._line(step, loss) for step, loss in kept if not math.isnan(loss)]
+    def __init__(self, folder: Path, losses: Sequence[float] = ()):
+        self.path, self.losses = folder / "losses.csv", list(losses)
         folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write_whole(self.path, lambda path: path.write_text("".join(["step,loss\n", *lines])))
+        lines = ["step,loss\n", *map(_line, range(len(losses)), losses)]
+        write_whole(self.path, lambda path: path.write_text("".join(lines)))
 
     def append(self, losses: Sequence[float]) -> None:
-        with self.path.open("a") as file:
-            file.writelines(self._line(self.next + number, loss) for number, loss in enumerate(losses))
-        self.next += len(losses)
+        begin = len(self.losses)
+        with naming(self.path), self.path.open("a") as file:
+            file.writelines(map(_line, range(begin, begin + len(losses)), losses))
+        self.losses += losses
 
     def flush(self) -> None:
         """Wait until the disk has all of it."""
-        checkpoint.flush(self.path)
+        with naming(self.path):
+            flush(self.path)
 
-    @staticmethod
-    def _line(step: int, loss: float) -> str:
-        return f"{step},{loss!r}\n"
+
+def _line(step: int, loss: float) -> str:
+    return f"{step},{loss!r}\n"
 
 
 def read_losses(folder: Path) -> list[float]:
-    """The losses of a training so far, each at the place of its step; NaN where the file has none for a step.
+    """The losses of a training so far; none where it has not begun.
 
-    A last line that was not written to its end is left out. No loss is NaN by itself: a training stops there.
+    A last line that was not written to its end is left out.
+
+    Raises:
+        TrainingError: a damaged file, with the number of the line.
     """
     path = folder / "losses.csv"
-    lines = path.read_text().splitlines(keepends=True)[1:] if path.exists() else []
-    pairs = (line.split(",") for line in lines if line.endswith("\n"))
-    found = {int(step): float(loss) for step, loss in pairs}
-    return [found.get(step, math.nan) for step in range(max(found, default=-1) + 1)]
+    if not path.exists():
+        return []
+    losses: list[float] = []
+    try:
+        with path.open(encoding="ascii") as file:
+            if (head := file.readline()) != "step,loss\n":
+                raise ValueError(f"line 1 is {head[:40]!r} and not 'step,loss'")
+            for line in file:
+                if line.endswith("\n"):
+                    losses.append(_loss(line, len(losses)))
+    except (OSError, ValueError) as error:
+        raise TrainingError(
+            f"{path} is damaged: {error}. The checkpoint has the losses too: the same training command writes the file "
+            f"anew"
+        ) from error
+    return losses
+
+
+def _loss(line: str, step: int) -> float:
+    """The loss of a line, which must be that of a step: a number that is read from a file makes no list of its size."""
+    with contextlib.suppress(ValueError):
+        loss = float(line.partition(",")[2])
+        if math.isfinite(loss) and line == _line(step, loss):
+            return loss
+    raise ValueError(f"line {step + 2} is {line[:40]!r} and not the loss of step {step}")
 
 
 # --- training ------------------------------------------------------------------------------------------------------
@@ -401,7 +473,7 @@ def train(
         parallel: how several processes share the work: ``"ddp"`` (each holds the whole model) or ``"fsdp"`` (each
             holds a part, for models that do not fit).
         save_every: steps between checkpoints. There is one at the end of every call too.
-        minutes: after which to stop, with a checkpoint.
+        minutes: after which to stop, with a checkpoint; at least 0.
         quiet: without progress bar.
 
     Returns:
@@ -410,63 +482,101 @@ def train(
     Raises:
         TypeError, ValueError: arguments out of range; a batch that does not divide into equal small ones.
         CheckpointError: there are checkpoints in the folder, and none is of this training.
+        InUseError: another process trains in the folder, or tests what is there.
+        OSError: the disk is full. What is kept stays good.
         TrainingError: the loss is no number any more.
 
     Chapter 12.
     """
     own = own or Team(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    check(recipe, own, accumulate, parallel, save_every, minutes)
+    if recipe.train_length >= (most := len(corpus.train)):
+        raise ValueError(f"train_length must be below the bytes of training text, {most}, got {recipe.train_length}")
+    with only_one(folder) if own.rank == 0 else contextlib.nullcontext():
+        end = time.monotonic() + 60 * minutes
+        say: Callable[[str], None] = _say if own.rank == 0 else _say_nothing
+        model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, own.device)
+        objective = Objective(model, recipe.row)
+        spread = _spread(objective, own, parallel)
+        optimizer = OPTIMIZERS[recipe.optimizer](model, recipe)
+        made_for = identity(recipe, corpus.about["sha256"])
+        found = _first_has(lambda: checkpoint.newest(folder, made_for, say), own)
+        losses = [] if found is None else restore(model, optimizer, found)
+        good = start = len(losses)
+        if own.rank == 0:
+            checkpoint.keep(folder, start)
+        if compiler is not None:
+            model.compile_layers(backend=compiler)  # layer by layer: a deep model compiles no longer than a shallow one
+
+        log = LossFile(folder, losses) if own.rank == 0 else None
+
+        def save(step: int) -> None:
+            tensors = state(model, optimizer)  # all processes take part
+            if log is not None:
+                log.flush()  # first: a checkpoint never has steps whose losses are lost
+                tensors[LOSSES] = torch.tensor(log.losses, dtype=torch.float64)
+                checkpoint.save(folder, step, tensors, made_for, good)
+
+        run = Run(recipe, corpus, own, spread, optimizer, accumulate)
+        with _progress(recipe, start, quiet or own.rank > 0) as bar:
+            begin, step = time.perf_counter(), start
+            while step < recipe.steps:
+                # The losses of a few steps at a time, never across a checkpoint.
+                until = min(recipe.steps, step + TOGETHER, (step // save_every + 1) * save_every)
+                losses, over = _shared([run.step(number) for number in range(step, until)], time.monotonic() > end, own)
+                if not all(map(math.isfinite, losses)):
+                    kept = f"the checkpoint of step {good} is good" if good else "there is no checkpoint yet"
+                    raise TrainingError(f"the loss is {losses} in steps {step} to {until - 1}; {kept}")
+                step = until
+                if log is not None:
+                    log.append(losses)
+                rate = (step - start) * recipe.batch * recipe.train_length / (time.perf_counter() - begin)
+                bar.set_postfix_str(f"loss {losses[-1]:.4f}, {rate:,.0f} tokens/s", refresh=False)
+                bar.update(len(losses))
+                if step % save_every == 0 or step == recipe.steps or over:
+                    save(step)
+                    good = step
+                if over:
+                    break
+        if step < recipe.steps:
+            say(f"Stopped after step {step} of {recipe.steps}: the time is over. The same command goes on from there.")
+        return step
+
+
+def check(
+    recipe: Recipe, own: Team, accumulate: int = 1, parallel: str = "ddp", save_every: int = 250, minutes: float = 0.0
+) -> None:
+    """Refuse what :func:`train` cannot do, before anything is read or written. Arguments are those of it.
+
+    Raises:
+        TypeError, ValueError: arguments out of range; a batch that does not divide into equal small ones.
+    """
     check_count("accumulate", accumulate, least=1)
     check_count("save_every", save_every, least=1)
     check_choice("parallel", parallel, PARALLEL)
+    check_minutes(minutes)
     if recipe.batch % (own.size * accumulate):
         raise ValueError(
             f"batch must be a multiple of {own.size} processes times {accumulate} small batches, got {recipe.batch}"
         )
-    end = time.monotonic() + 60 * minutes
-    say: Callable[[str], None] = _say if own.rank == 0 else _say_nothing
-    model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, own.device)
-    objective = Objective(model, recipe.row)
-    spread = _spread(objective, own, parallel)
-    optimizer = OPTIMIZERS[recipe.optimizer](model, recipe)
-    made_for = identity(recipe, corpus.about["sha256"])
-    found = _first_has(lambda: checkpoint.newest(folder, made_for, say), own)
-    start = 0
-    if found is not None:
-        restore(model, optimizer, found.tensors)
-        start = found.step
-    if compiler is not None:
-        model.compile_layers(backend=compiler)  # layer by layer: a deep model compiles no longer than a shallow one
 
-    log = LossFile(folder, start) if own.rank == 0 else None
 
-    def save(step: int) -> None:
-        tensors = state(model, optimizer)  # all processes take part
-        if log is not None:
-            log.flush()  # first: a checkpoint never has steps whose losses are lost
-            checkpoint.save(folder, step, tensors, made_for)
+def check_minutes(minutes: float) -> None:
+    """At least 0, also infinitely many; NaN would never be over."""
+    if minutes != math.inf:
+        check_not_negative("minutes", minutes)
 
-    run = Run(recipe, corpus, own, spread, optimizer, accumulate)
-    with _progress(recipe, start, quiet or own.rank > 0) as bar:
-        begin, step = time.perf_counter(), start
-        while step < recipe.steps:
-            # The losses of a few steps at a time, never across a checkpoint.
-            until = min(recipe.steps, step + TOGETHER, (step // save_every + 1) * save_every)
-            losses, over = _shared([run.step(number) for number in range(step, until)], time.monotonic() > end, own)
-            if not all(map(math.isfinite, losses)):
-                raise TrainingError(f"the loss is {losses} in steps {step} to {until - 1}; the last checkpoint is good")
-            step = until
-            if log is not None:
-                log.append(losses)
-            rate = (step - start) * recipe.batch * recipe.train_length / (time.perf_counter() - begin)
-            bar.set_postfix_str(f"loss {losses[-1]:.4f}, {rate:,.0f} tokens/s", refresh=False)
-            bar.update(len(losses))
-            if step % save_every == 0 or step == recipe.steps or over:
-                save(step)
-            if over:
-                break
-    if step < recipe.steps:
-        say(f"Stopped after step {step} of {recipe.steps}: the time is over. The same command goes on from there.")
-    return step
+
+def only_one(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """The lock of a folder: who trains or tests there is alone.
+
+    Raises:
+        InUseError: another process does.
+    """
+    return locked(
+        folder / LOCK,
+        f"another process trains or tests in {folder}: wait until it ends, or choose another folder",
+    )
 
 
 class Run:
@@ -572,20 +682,22 @@ CONFIGS: dict[str, Recipe] = {
 }
 
 
-def recipe_from(stored: dict[str, Any], path: Path) -> Recipe:
+def recipe_from(stored: Any, path: Path) -> Recipe:
     """The recipe of what :func:`identity` gave, as it was stored in a file.
 
     Raises:
-        CheckpointError: this version of the package has another recipe, or another plan for its row.
+        CheckpointError: it is none; this version of the package has another recipe, or another plan for its row.
     """
+    other = f"{path} is of another version of this package"
+    if not isinstance(stored, dict) or not stored.keys() >= {"plan", "corpus"}:
+        raise checkpoint.CheckpointError(f"{other}: it has no recipe with plan and corpus")
     names = Recipe.__dataclass_fields__.keys()
     try:
         recipe = Recipe(**{name: value for name, value in stored.items() if name in names})
     except (TypeError, ValueError) as error:
-        raise checkpoint.CheckpointError(f"{path} is of another version of this package: {error}") from error
+        raise checkpoint.CheckpointError(f"{other}: {error}") from error
     if stored["plan"] != repr(recipe.row.method.train):
-        raise checkpoint.CheckpointError(f"{path} is of another version of this package: its row {recipe.scheme!r} "
-                                         f"had the plan {stored['plan']}")  # fmt: skip
+        raise checkpoint.CheckpointError(f"{other}: its row {recipe.scheme!r} had the plan {stored['plan']}")
     return recipe
 
 
@@ -607,7 +719,8 @@ def load(path: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Rec
     found = checkpoint.load(path)
     recipe = recipe_from(found.recipe, path)
     model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, device)
+    _check_fits(model, OPTIMIZERS[recipe.optimizer](model, recipe), found)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(found.tensors[f"model.{name}"])
+        for name, parameter in _weights(model).items():
+            parameter.copy_(found.tensors[name])
     return model.eval(), recipe, found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -49,6 +50,73 @@ def test_the_newest_two_are_kept(folder):
         "step-100000000.safetensors",
     ]
     assert checkpoint.newest(folder, RECIPE).step == 100_000_000
+
+
+def test_a_damaged_newer_file_is_none_of_the_two(tmp_path):
+    """Steps 10 and 20 are there, 20 is damaged: a training that goes on from 10 keeps it until it has another good one,
+    also when it passes step 20."""
+    for step in (10, 20):
+        checkpoint.save(tmp_path, step, tensors(step), RECIPE)
+    checkpoint.path_of(tmp_path, 20).write_bytes(b"damaged")
+    for step, good, kept in ((17, 10, [10, 17, 20]), (24, 17, [17, 24]), (31, 24, [24, 31])):
+        checkpoint.save(tmp_path, step, tensors(step), RECIPE, good)
+        assert [checkpoint.step_of(path) for path in checkpoint.stored(tmp_path)] == kept
+
+
+def test_what_a_killed_process_left_goes(folder):
+    """Safetensors writes under a name of its own before that of ours."""
+    for name in ("step-00000025.safetensors.unfinished", ".tmpaB3xYz", "losses.csv.unfinished"):
+        (folder / name).write_bytes(b"half")
+    (folder / "a folder.unfinished").mkdir()
+    checkpoint.keep(folder, 20)
+    assert {path.name for path in folder.iterdir()} == {
+        "step-00000010.safetensors", "step-00000020.safetensors", "a folder.unfinished",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"step": None}, "KeyError('step')"),
+        ({"step": "ten"}, "ValueError("),
+        ({"step": "-1"}, "step must be an int of at least 0, got -1"),
+        ({"recipe": None}, "KeyError('recipe')"),
+        ({"recipe": "{"}, "JSONDecodeError("),
+        ({"recipe": "17"}, "TypeError("),
+    ],
+)
+def test_a_file_without_step_or_recipe(tmp_path, change, told):
+    """As nobody but this package's own digest can make it."""
+    from safetensors.torch import save_file
+
+    metadata = {"format": checkpoint.FORMAT, "step": "10", "recipe": "{}", **change}
+    metadata = {name: value for name, value in metadata.items() if value is not None}
+    path = checkpoint.path_of(tmp_path, 10)
+    one = {"weight": torch.ones(3)}
+    save_file(one, path, metadata={**metadata, "sha256": checkpoint._digest(one, metadata)})
+    wanted = rf"00010\.safetensors was not written by this package: no step and recipe in it, .*{re.escape(told)}"
+    with pytest.raises(CheckpointError, match=wanted):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"model.weight": None}, r"model\.weight is missing there and torch\.float32 \(8, 6\) here"),
+        ({"model.new": torch.zeros(2)}, r"model\.new is torch\.float32 \(2,\) there and missing here"),
+        ({"model.weight": torch.zeros(6)}, r"model\.weight is torch\.float32 \(6,\) there and .* \(8, 6\) here"),
+        ({"model.weight": torch.zeros(1, 6)}, r"model\.weight is torch\.float32 \(1, 6\) there and .* \(8, 6\) here"),
+        ({"model.weight": torch.zeros(8, 6).double()}, r"model\.weight is torch\.float64 .* there and torch\.float32"),
+    ],
+)
+def test_other_tensors_are_refused(tmp_path, change, told):
+    """Missing, strange, of a shape that would be broadcast, of a dtype that would be converted."""
+    wanted = {"model.weight": torch.zeros(8, 6), "optimizer.step": torch.tensor(0.0)}
+    changed = {name: tensor for name, tensor in {**wanted, **change}.items() if tensor is not None}
+    found = checkpoint.load(checkpoint.save(tmp_path, 10, changed, RECIPE))
+    with pytest.raises(CheckpointError, match=rf"00010\.safetensors does not hold the tensors of .*: {told}"):
+        checkpoint.check_tensors(found, wanted)
+    checkpoint.check_tensors(checkpoint.load(checkpoint.save(tmp_path, 20, wanted, RECIPE)), wanted)
 
 
 def test_an_empty_folder_has_none(tmp_path):
@@ -128,7 +196,7 @@ def test_a_file_of_another_program_is_refused(folder):
     save_file({"weight": torch.zeros(3)}, checkpoint.path_of(folder, 30))
     said: list[str] = []
     assert checkpoint.newest(folder, RECIPE, said.append).step == 20
-    assert "is foreign: its format is None, not 'rope_lessons training 1'" in said[0]
+    assert "is foreign: its format is None, not 'rope_lessons training 2'" in said[0]
 
 
 def test_tuples_and_lists_of_a_recipe_are_the_same():

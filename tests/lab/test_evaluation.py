@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-import json
+import hashlib
+import re
+import zipfile
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import evaluation, sizes, text, training
 from rope_lessons.lab.evaluation import OWN, Evaluation, TableError, interval
 from rope_lessons.lab.training import Team
+from rope_lessons.stored import InUseError, read_sealed, sealed, write_sealed
 
 CPU = Team(torch.device("cpu"))
 TESTS = Evaluation(factors=(1, 2, 4), windows=6, depths=(0.0, 0.5, 1.0))
@@ -233,9 +236,9 @@ def test_packed_counts_come_into_one_table_without_weights(runs, tiny, corpus, t
     for path in packed:
         evaluation.unpack(path, there)
     about = there / "tiny" / "rope" / "seed-1" / evaluation.ABOUT
-    other = json.loads(about.read_text())
+    other = read_sealed(about)
     other["tested"]["hardware"] = "another card"
-    about.write_text(json.dumps(other))
+    write_sealed(about, other)
     whole = [{**line, "hardware": f"another card / {line['hardware']}"} for line in whole]
     joined = evaluation.find([there])
     assert [model.recipe.seed for model in joined] == [0, 1]
@@ -249,8 +252,12 @@ def test_packed_counts_come_into_one_table_without_weights(runs, tiny, corpus, t
     counts.write_bytes(b"of a newer test")
     evaluation.unpack(packed[1], there)
     assert counts.read_bytes() == b"of a newer test"  # what is there stays
-    (counts.parents[1] / evaluation.ABOUT).unlink()
-    evaluation.unpack(packed[1], there)  # ... but not what an interrupted call left
+    about.unlink()  # as an interrupted call leaves it
+    with pytest.raises(TableError, match=r"tests/pi\.npz is there already, and is not what .*seed-1\.zip has for it"):
+        evaluation.unpack(packed[1], there)
+    assert not about.exists()
+    counts.unlink()
+    evaluation.unpack(packed[1], there)
     again = list(evaluation.records(evaluation.find([there]), corpus, tests, rows))
     assert [line["value"] for line in again] == [line["value"] for line in whole]
 
@@ -260,6 +267,78 @@ def test_what_is_no_packed_file_is_refused(tmp_path):
     for name in ("seed-0.zip", "seed-1.zip"):
         with pytest.raises(TableError, match=f"{name} must be a file of packed counts: "):
             evaluation.unpack(tmp_path / name, tmp_path / "there")
+
+
+def packed(path, files: dict[str, bytes], listed: dict[str, bytes] | None = None):
+    """A packed file with any files in it, and a list of some."""
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in (listed or files).items()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in (*files.items(), (evaluation.CONTENTS, sealed(digests).encode())):
+            file.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../tests/x.npz", "a/../../tests/x.npz", "/tests/x.npz", "a/tests/../../../x.npz", "a\\tests/x.npz",
+     "C:/tests/x.npz", "tests/x.npz", "x.npz", "a/tests/x.py", "a/tests/", "a/other.json", "a//trained.json",
+     "trained.json"],
+)  # fmt: skip
+def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
+    path = packed(tmp_path / "seed-0.zip", {"a/tests/fine.npz": b"fine", name: b"strange"})
+    with pytest.raises(TableError, match=rf"must be a file of packed counts: it has {re.escape(repr(name))}"):
+        evaluation.unpack(path, tmp_path / "there" / "inside")
+    assert [path.name for path in tmp_path.iterdir()] == ["seed-0.zip"]
+
+
+def test_unpacking_has_a_limit(tmp_path, monkeypatch):
+    """Also where a file says less than it holds: no more is read than it says, and that has another checksum."""
+    monkeypatch.setattr(evaluation, "LARGEST", 2000)
+    path = packed(tmp_path / "seed-0.zip", {"a/tests/x.npz": bytes(2000)})
+    with pytest.raises(TableError, match=r"zip must be a file of packed counts: it has 2,\d+ bytes, more than 2,000"):
+        evaluation.unpack(path, tmp_path / "there")
+    content = path.read_bytes()
+    assert content.count((2000).to_bytes(4, "little")) == 2
+    path.write_bytes(content.replace((2000).to_bytes(4, "little"), (20).to_bytes(4, "little")))
+    with pytest.raises(TableError, match=r"seed-0\.zip must be a file of packed counts: Bad CRC-32"):
+        evaluation.unpack(path, tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_files_that_were_not_packed_are_refused(tmp_path):
+    fine = {"a/tests/x.npz": b"x", "a/tests/y.npz": b"y"}
+    for listed in ({"a/tests/x.npz": b"x"}, {**fine, "a/tests/z.npz": b"z"}, {**fine, "a/tests/y.npz": b"other"}):
+        path = packed(tmp_path / "seed-0.zip", fine, listed)
+        with pytest.raises(TableError, match="its files are not those that were packed"):
+            evaluation.unpack(path, tmp_path / "there")
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as file:
+        file.writestr("a/tests/x.npz", b"again")
+    with pytest.raises(TableError, match="it has a name twice"):
+        evaluation.unpack(path, tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_link_does_not_lead_out(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "there" / "a").symlink_to(tmp_path / "elsewhere")
+    path = packed(tmp_path / "seed-0.zip", {"b/tests/x.npz": b"x", "a/tests/x.npz": b"x"})
+    with pytest.raises(TableError, match=r"'.*/there/a/tests/x\.npz' would be outside of .*/there"):
+        evaluation.unpack(path, tmp_path / "there")
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert not (tmp_path / "there" / "b").exists()
+
+
+def test_who_trains_or_tests_is_alone(runs, tmp_path, corpus):
+    """Refused before anything is counted; what is counted already needs no lock."""
+    models, tests = evaluation.find([tmp_path / "runs"]), Evaluation(factors=(1,), windows=2)
+    with training.only_one(models[1].folder):
+        with pytest.raises(InUseError, match=f"another process trains or tests in {models[1].folder}: wait"):
+            evaluation.count_all(models, corpus, tests, ["rope"])
+        assert not list(tmp_path.rglob("*.npz"))
+        assert evaluation.count_all([models[0]], corpus, tests, ["rope"]) is not None
+    with training.only_one(models[0].folder):
+        assert evaluation.count_all([models[0]], corpus, tests, ["rope"])
 
 
 def test_what_cannot_stand_in_a_table_is_refused(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
@@ -285,5 +364,9 @@ def test_what_cannot_stand_in_a_table_is_refused(runs, tiny, corpus, tmp_path, m
 def test_bad_tests():
     with pytest.raises(ValueError, match=r"factors must begin with 1 and divide the last one, got \(1, 3, 4\)"):
         Evaluation(factors=(1, 3, 4))
+    with pytest.raises(ValueError, match=f"factors must be an int of at least 1 and at most {2**31} .*, got {2**32}"):
+        Evaluation(factors=(1, 2**32))
+    with pytest.raises(ValueError, match="minutes must be a finite number of at least 0, got nan"):
+        evaluation.count_all([], None, Evaluation(), minutes=float("nan"))
     with pytest.raises(ValueError, match="depths must be from 0 to 1, got"):
         Evaluation(depths=(2.0,))

@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from rope_lessons.lab import byte_lm, checkpoint, evaluation, sizes, text, training
+from rope_lessons.stored import InUseError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -51,7 +52,7 @@ def options(folder_of_text, tmp_path) -> argparse.Namespace:
 
 def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
     """The first on a machine, the second on another, which has the files of the results alone."""
-    script.main(options)
+    script.measure_all(options)
     result = tmp_path / "results" / "table_tiny_trainings.json"
     first = json.loads(result.read_text())
     assert "0.10 passes" in capsys.readouterr().out
@@ -59,13 +60,13 @@ def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
 
     shutil.rmtree(script.OUT)
     options.trainings, options.join = ["nope"], True
-    script.main(options)
+    script.measure_all(options)
     second = json.loads(result.read_text())
     assert rows_of(tmp_path) == {evaluation.OWN, "alibi", "nope"}
     assert [line["training"] for line in second["trainings"]] == ["alibi", "nope"]
     assert second["trainings"][0] == first["trainings"][0]
     with zipfile.ZipFile(tmp_path / "results" / "table_tiny" / "seed-0.zip") as file:
-        assert {name.split("/")[1] for name in file.namelist()} == {"alibi", "nope"}
+        assert {name.split("/")[1] for name in file.namelist() if "/" in name} == {"alibi", "nope"}
     assert (tmp_path / "shipped" / result.name).read_text() == result.read_text()
 
     line = second["trainings"][1]
@@ -82,20 +83,20 @@ def rows_of(root: Path) -> set[str]:
 
 def test_too_many_passes(script, options, tiny, monkeypatch):
     monkeypatch.setitem(training.CONFIGS, "tiny", replace(tiny, steps=1000))
-    with pytest.raises(SystemExit, match=r"--corpus must have at least 42,667 bytes of training text.* has 15,000"):
-        script.main(options)
+    with pytest.raises(ValueError, match=r"corpus must have at least 42,667 bytes of training text.* has 15,000"):
+        script.measure_all(options)
 
 
 @pytest.mark.parametrize("argument", ["rows", "trainings"])
 def test_unknown_names(script, options, argument):
     setattr(options, argument, ["rope", "rop"])
-    with pytest.raises(SystemExit, match=f"--{argument} must be among rope, .*; got rop$"):
-        script.main(options)
+    with pytest.raises(ValueError, match=f"^{argument} must be among rope, .*; got rop$"):
+        script.measure_all(options)
 
 
 def test_time_is_over(script, options, tmp_path, capsys):
     options.minutes = 0
-    script.main(options)
+    script.measure_all(options)
     assert "The time is over" in capsys.readouterr().out
     assert not (tmp_path / "results").exists()
 
@@ -111,3 +112,49 @@ def test_gap_of_windows_that_were_read(script, tiny, corpus):
             wanted = training.Objective(model, recipe.row)(windows)
         assert found[f"{name}_loss"] == pytest.approx(wanted.item(), abs=1e-4)
     assert found["gap"] == pytest.approx(found["test_loss"] - found["train_loss"], abs=2e-5)
+
+
+def test_damaged_files_of_a_table(script, options, tiny, tmp_path, capsys):
+    """The last checkpoint is trained again, what was measured of it is measured again, and the results are refused."""
+    result, folder = tmp_path / "results" / "table_tiny_trainings.json", script.OUT / "tiny" / "alibi" / "seed-0"
+    corpus = text.open_corpus(options.corpus, options.cache)
+    training.train(replace(tiny, scheme="alibi"), corpus, folder, save_every=5, quiet=True)
+    older, last = checkpoint.stored(folder)
+    kept = older.read_bytes()
+    script.measure_all(options)
+    first = json.loads(result.read_text())["trainings"]
+    assert checkpoint.stored(folder) == [last]
+    capsys.readouterr()
+    older.write_bytes(kept)
+    last.write_bytes(b"damaged")
+    (folder / "measured.json").write_bytes(b"damaged")
+    script.measure_all(options)
+    said = capsys.readouterr()
+    assert "00000012.safetensors is damaged" in said.err
+    assert "measured.json is damaged: Expecting value" in said.out
+    again = json.loads(result.read_text())["trainings"]
+    assert [line["checkpoint"] for line in again] == [line["checkpoint"] for line in first]
+    assert again[0]["test_loss"] == first[0]["test_loss"]
+
+    before = {path: path.read_bytes() for path in result.parent.iterdir() if path.is_file()}
+    for content in (b"damaged", b"{}", b"[1]", b""):
+        result.write_bytes(content)
+        with pytest.raises(ValueError, match=r"table_tiny_trainings\.json is damaged: .*\. Delete it"):
+            script.measure_all(options)
+        assert result.read_bytes() == content
+    assert before.keys() == {path for path in result.parent.iterdir() if path.is_file()}
+
+
+def test_a_table_is_measured_by_one_process(script, options):
+    told = f"another process trains or tests in {script.OUT}/tiny"
+    with training.only_one(script.OUT / "tiny"), pytest.raises(InUseError, match=told):
+        script.measure_all(options)
+
+
+def test_the_command(script, options, folder_of_text, tmp_path, capsys):
+    own = ["--config", "tiny", "--seeds", "0", "--trainings", "alibi", "--corpus", str(folder_of_text)]
+    assert script.main([*own, "--cache", str(tmp_path / "cache"), "--minutes", "0"]) == 0
+    assert "The time is over" in capsys.readouterr().out
+    with training.only_one(script.OUT / "tiny"):
+        assert script.main([*own, "--cache", str(tmp_path / "cache")]) == 1
+    assert capsys.readouterr().err.startswith("scripts/measure_table.py: another process trains or tests in ")

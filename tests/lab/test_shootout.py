@@ -63,6 +63,18 @@ def test_another_file_is_no_table(tmp_path):
         shootout.read(tmp_path / "x.csv")
 
 
+def test_a_damaged_table_is_named_with_its_line(tmp_path):
+    lines = shootout.PACKAGED.read_text().splitlines(keepends=True)[:4]
+    place = lines[0].split(",").index("value")
+    values = lines[2].split(",")
+    told = r"x\.csv is damaged: line 3, could not convert string to float: "
+    for value in ("0.7x", ""):
+        lines[2] = ",".join([*values[:place], value, *values[place + 1 :]])
+        (tmp_path / "x.csv").write_text("".join(lines))
+        with pytest.raises(ValueError, match=f"{told}'{value}'"):
+            shootout.read(tmp_path / "x.csv")
+
+
 # --- the published table -------------------------------------------------------------------------------------------
 
 
@@ -210,6 +222,16 @@ def test_files_that_are_no_shipped_model(trained, tmp_path):
         save_file(weights, path, metadata=about)
         with pytest.raises(CheckpointError, match="another version of this package"):
             shootout.load_shipped("rope", tmp_path)
+    about = {"format": shootout.FORMAT, "recipe": json.dumps(recipe)}
+    save_file(dict(list(weights.items())[1:]), path, metadata=about)
+    with pytest.raises(CheckpointError, match=r"rope\.safetensors does not hold the weights of its .*Missing key"):
+        shootout.load_shipped("rope", tmp_path)
+    save_file(weights, path, metadata={"format": shootout.FORMAT, "recipe": "{"})
+    with pytest.raises(CheckpointError, match=r"rope\.safetensors has no recipe: JSONDecodeError"):
+        shootout.load_shipped("rope", tmp_path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"rope\.safetensors is damaged, or no safetensors file: "):
+        shootout.load_shipped("rope", tmp_path)
 
 
 def test_retest_finds_what_the_table_counted(trained, corpus):

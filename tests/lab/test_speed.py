@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rope_lessons import attention
 from rope_lessons.lab import sizes, speed
-from rope_lessons.scheme import Plan, scheme
+from rope_lessons.schemes import Plan, scheme
 
 CPU = torch.device("cpu")
 

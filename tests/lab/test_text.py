@@ -7,9 +7,11 @@ import functools
 import hashlib
 import http.server
 import threading
+import time
 import tracemalloc
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,6 +21,7 @@ import torch
 
 from rope_lessons.lab import text
 from rope_lessons.lab.text import CorpusError, Download, Part, Piece, batch_of
+from rope_lessons.stored import locked
 
 RANDOM = np.random.Generator(np.random.Philox(key=1))
 
@@ -64,7 +67,41 @@ def test_a_corpus_is_prepared_once_and_again_after_a_change(folder, tmp_path, mo
         assert text.open_corpus(folder, tmp_path / "cache").about == first.about
     (folder / "0.txt").write_bytes(random_text(5000))
     assert text.open_corpus(folder, tmp_path / "cache").about["sha256"] != first.about["sha256"]
-    assert not [path for path in (tmp_path / "cache").iterdir() if path.name.startswith("tmp")]
+    assert {path.name.partition("-")[0] for path in (tmp_path / "cache").iterdir()} == {"texts", ".lock"}
+
+
+def test_one_process_prepares_and_the_others_wait(folder, tmp_path):
+    """The same corpus from two threads while a third holds the cache: it is written once."""
+    written, real = [], text._write
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        patch.setattr(text, "_write", lambda *arguments: [written.append(1), real(*arguments)])
+        with locked(tmp_path / "cache" / ".lock", "nobody has it"):
+            opened = [pool.submit(text.open_corpus, folder, tmp_path / "cache") for _ in range(2)]
+            time.sleep(0.2)
+            assert not written
+        first, second = (one.result() for one in opened)
+    assert first.about == second.about
+    assert written == [1]
+
+
+def test_what_a_killed_preparation_left_goes(folder, tmp_path):
+    first = text.open_corpus(folder, tmp_path / "cache")
+    [made] = (tmp_path / "cache").glob("texts-*")
+    made.rename(made.with_name(f"{made.name}.unfinished"))
+    (made.with_name(f"{made.name}.unfinished") / "stray").write_text("half")
+    assert text.open_corpus(folder, tmp_path / "cache").about == first.about
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {made.name, ".lock"}
+    assert {path.name for path in made.iterdir()} == {"train.bin", "test.bin", "starts.npy", "about.json"}
+
+
+def test_all_of_a_corpus_is_on_the_disk_before_it_has_its_name(folder, tmp_path, monkeypatch):
+    flushed, real = [], Path.rename
+    monkeypatch.setattr(text, "flush", lambda path: flushed.append(path.name))
+    monkeypatch.setattr(Path, "rename", lambda self, to: [flushed.append("renamed"), real(self, to)])
+    text.open_corpus(folder, tmp_path / "cache")
+    [made] = (tmp_path / "cache").glob("texts-*")
+    names = ["about.json", "starts.npy", "test.bin", "train.bin"]
+    assert flushed == [*names, f"{made.name}.unfinished", "renamed", "cache"]
 
 
 def test_a_small_folder_holds_out_one_file(tmp_path):
@@ -220,7 +257,7 @@ def test_a_wrong_checksum_is_refused_and_nothing_is_kept(tmp_path, monkeypatch):
         monkeypatch.setitem(text.DOWNLOADS, "small", what)
         with pytest.raises(CorpusError, match=r"what came has the SHA-256 [0-9a-f]{64}, not 0{64}"):
             text.open_corpus("small", tmp_path / "cache")
-    assert not list((tmp_path / "cache").iterdir())
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [".lock"]
 
 
 def test_a_damaged_archive_in_the_cache_is_refused(tmp_path, monkeypatch):
@@ -248,6 +285,23 @@ def test_an_archive_without_the_member_is_refused(tmp_path, monkeypatch):
         monkeypatch.setitem(text.DOWNLOADS, "small", what)
         with pytest.raises(CorpusError, match=r"small\.zip does not hold what small should have"):
             text.open_corpus("small", tmp_path / "cache")
+
+
+def test_a_download_has_a_limit(tmp_path, monkeypatch):
+    """Of what comes, and of what a file in the archive says that it holds; nothing is kept."""
+    monkeypatch.setattr(text, "LARGEST", 2000)
+    sha256 = archive(tmp_path / "web", {"small": random_text(3000)})
+    with served(tmp_path / "web") as (url, _):
+        what = Download((f"{url}/small.zip",), sha256, Part("small"), Part("small"))
+        monkeypatch.setitem(text.DOWNLOADS, "small", what)
+        with pytest.raises(CorpusError, match=r"small\.zip: what comes has more than 2,000 bytes"):
+            text.open_corpus("small", tmp_path / "cache")
+        assert [path.name for path in (tmp_path / "cache").iterdir()] == [".lock"]
+        monkeypatch.setattr(text, "LARGEST", 10_000)
+        monkeypatch.setattr(text, "LARGEST_PART", 2000)
+        with pytest.raises(CorpusError, match=r"small\.zip must have at most 2,000 bytes in small, got 3,000"):
+            text.open_corpus("small", tmp_path / "cache")
+        assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock", "small.zip"}
 
 
 # --- batches -------------------------------------------------------------------------------------------------------

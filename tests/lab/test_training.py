@@ -11,16 +11,20 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
+from rope_lessons import stored
 from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import checkpoint, sizes, text, training
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.training import Recipe, Team, TrainingError, read_losses
+from rope_lessons.stored import InUseError
 from tools.project import ROOT
 
 CPU = Team(torch.device("cpu"))
@@ -100,7 +104,7 @@ def test_killed_while_a_checkpoint_is_written(tiny, corpus, tmp_path, monkeypatc
     """The new file is not there, the old ones are, and the training goes on."""
     run(tiny, corpus, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "flush", lambda path: (_ for _ in ()).throw(Killed) if "10" in path.name else None)
+        patch.setattr(stored, "flush", lambda path: (_ for _ in ()).throw(Killed) if "10" in path.name else None)
         with pytest.raises(Killed):
             run(tiny, corpus, tmp_path / "cut")
     assert [path.stem for path in checkpoint.stored(tmp_path / "cut")] == ["step-00000005"]
@@ -146,31 +150,108 @@ def test_a_checkpoint_of_another_training_is_refused(tiny, corpus, tmp_path):
     assert len(read_losses(tmp_path)) == 12  # and nothing was lost by asking
 
 
+def test_a_training_holds_its_folder(tiny, corpus, tmp_path, monkeypatch):
+    """A second one is refused before it reads or writes, and the first ends as it would have."""
+    run(tiny, corpus, tmp_path / "alone")
+    real, told = training.Run.step, []
+
+    def second(self, number: int) -> torch.Tensor:
+        if number == 7:
+            with pytest.raises(InUseError) as raised:
+                training.train(tiny, corpus, tmp_path / "both", CPU, quiet=True)
+            told.append(str(raised.value))
+        return real(self, number)
+
+    monkeypatch.setattr(training.Run, "step", second)
+    run(tiny, corpus, tmp_path / "both")
+    wanted = f"another process trains or tests in {tmp_path / 'both'}: wait until it ends, or choose another folder"
+    assert told == [wanted]
+    assert_same(tmp_path / "alone", tmp_path / "both")
+    run(tiny, corpus, tmp_path / "both")  # nobody holds it now
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "tiger"])
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"model.layers.0.*": None}, r"model\.layers\.0\.\S+ is missing there and"),
+        ({"optimizer.*": None}, r"optimizer\.\S+ is missing there and"),
+        ({"model.*": torch.zeros(1)}, r"model\.\S+ is torch\.float32 \(1,\) there and"),
+        ({"optimizer.*": torch.zeros(())}, r"optimizer\.\S+ is torch\.float32 \(\) there and"),
+        ({"losses": torch.zeros(3).double()}, r"losses is torch\.float64 \(3,\) there and torch\.float64 \(12,\) here"),
+        ({"losses": None}, "losses is missing there"),
+        ({"model.strange": torch.zeros(1)}, r"model\.strange is torch\.float32 \(1,\) there and missing here"),
+    ],
+)
+def test_a_forged_checkpoint(tiny, corpus, tmp_path, optimizer, change, told):
+    """With the right SHA-256, but without a tensor, or with one that PyTorch would broadcast: nothing is trained."""
+    recipe = replace(tiny, optimizer=optimizer)
+    run(recipe, corpus, tmp_path)
+    path = checkpoint.stored(tmp_path)[-1]
+    found = checkpoint.load(path)
+    [(pattern, tensor)] = change.items()
+    names = [name for name in sorted(found.tensors) if fnmatch(name, pattern) and found.tensors[name].ndim]
+    name = names[0] if names else pattern
+    forged = {**found.tensors, name: tensor}
+    checkpoint.save(tmp_path, 12, {key: value for key, value in forged.items() if value is not None}, found.recipe)
+    for use in (lambda: training.load(path), lambda: run(recipe, corpus, tmp_path)):
+        with pytest.raises(CheckpointError, match=rf"000012\.safetensors does not hold the tensors of .*: {told}"):
+            use()
+
+
+def test_times_that_no_clock_reaches(tiny, corpus, tmp_path):
+    for minutes in (math.nan, -1.0, -math.inf):
+        with pytest.raises(ValueError, match=f"minutes must be a finite number of at least 0, got {minutes}"):
+            training.train(tiny, corpus, tmp_path, CPU, minutes=minutes)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_half_written_line_of_losses_is_forgotten(tmp_path):
     (tmp_path / "losses.csv").write_text("step,loss\n0,5.5\n1,5.25\n2,5.1")
     assert read_losses(tmp_path) == [5.5, 5.25]
-    log = training.LossFile(tmp_path, start=1)
+    log = training.LossFile(tmp_path, [5.5])
     log.append([4.0, 3.0])
     assert (tmp_path / "losses.csv").read_text() == "step,loss\n0,5.5\n1,4.0\n2,3.0\n"
+    assert log.losses == read_losses(tmp_path) == [5.5, 4.0, 3.0]
 
 
-def test_losses_that_are_lost_do_not_shift_the_others(tiny, corpus, tmp_path):
-    """After a checkpoint of 7 steps, their losses are gone but for two."""
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "line 1 is '' and not 'step,loss'"),
+        ("0,5.5\n", r"line 1 is '0,5.5\\n' and not 'step,loss'"),
+        ("step,loss\n0,5.5\n99999999999,1.0\n", r"line 3 is '99999999999,1.0\\n' and not the loss of step 1"),
+        ("step,loss\n0,5.5\n0,5.5\n", r"line 3 is '0,5.5\\n' and not the loss of step 1"),
+        ("step,loss\n0,5.5\n2,5.5\n", r"line 3 is '2,5.5\\n' and not the loss of step 1"),
+        ("step,loss\nabc\n", r"line 2 is 'abc\\n' and not the loss of step 0"),
+        ("step,loss\n0,nan\n", r"line 2 is '0,nan\\n' and not the loss of step 0"),
+        ("step,loss\n0, 5.5\n", r"line 2 is '0, 5.5\\n' and not the loss of step 0"),
+        ("step,loss\n0,5.5ä\n", "'ascii' codec can't decode byte"),
+    ],
+)
+def test_damaged_losses_are_refused_and_written_anew(tmp_path, content, told):
+    """Also a line with a large number: it makes no list of that size."""
+    (tmp_path / "losses.csv").write_text(content, "utf8")
+    with pytest.raises(TrainingError, match=rf"losses\.csv is damaged: {told}.*\. The checkpoint has the losses too"):
+        read_losses(tmp_path)
+    training.LossFile(tmp_path, [5.5, 4.0])
+    assert read_losses(tmp_path) == [5.5, 4.0]
+
+
+def test_losses_that_are_lost_come_back_with_the_checkpoint(tiny, corpus, tmp_path):
+    """After a checkpoint of 7 steps, their losses are gone but for two; when all is done, the file is damaged."""
     losses = run(tiny, corpus, tmp_path / "whole", save_every=7)
     folder = tmp_path / "lost"
     training.train(tiny, corpus, folder, CPU, save_every=7, minutes=0.0, quiet=True)
     (folder / "losses.csv").write_text(f"step,loss\n0,{losses[0]}\n2,{losses[2]}\n")
-    training.train(tiny, corpus, folder, CPU, save_every=7, quiet=True)
-    found = read_losses(folder)
-    assert len(found) == 12
-    assert [step for step, loss in enumerate(found) if math.isnan(loss)] == [1, 3, 4, 5, 6]
-    assert all(loss == losses[step] for step, loss in enumerate(found) if not math.isnan(loss))
-    assert (folder / "losses.csv").read_text().splitlines()[1:4:2] == [f"0,{losses[0]}", f"7,{losses[7]}"]
+    assert run(tiny, corpus, folder, save_every=7) == losses
+    (folder / "losses.csv").write_bytes(bytes(100))
+    assert run(tiny, corpus, folder, save_every=7) == losses
 
 
 def test_killed_while_the_losses_are_cut(tmp_path, monkeypatch):
     """The file is the one before or the one after, never an empty one."""
-    log = training.LossFile(tmp_path, start=0)
+    log = training.LossFile(tmp_path)
     log.append([5.5, 5.25, 5.0])
     for name in ("write_text", "replace"):
         with monkeypatch.context() as patch:
@@ -183,17 +264,18 @@ def test_killed_while_the_losses_are_cut(tmp_path, monkeypatch):
 
             patch.setattr(Path, name, dying)
             with pytest.raises(Killed):
-                training.LossFile(tmp_path, start=1)
+                training.LossFile(tmp_path, [5.5])
         assert read_losses(tmp_path) == [5.5, 5.25, 5.0]
-    training.LossFile(tmp_path, start=1)
+    training.LossFile(tmp_path, [5.5])
     assert read_losses(tmp_path) == [5.5]
 
 
 def test_losses_are_on_the_disk_before_their_checkpoint(tiny, corpus, tmp_path, monkeypatch):
     flushed = []
-    monkeypatch.setattr(checkpoint, "flush", lambda path: flushed.append(path.name))
+    for module in (stored, training):
+        monkeypatch.setattr(module, "flush", lambda path: flushed.append(path.name))
     run(tiny, corpus, tmp_path / "one", save_every=12)
-    assert flushed == ["losses.unfinished", "one", "losses.csv", "step-00000012.unfinished", "one"]
+    assert flushed == ["losses.csv.unfinished", "one", "losses.csv", "step-00000012.safetensors.unfinished", "one"]
 
 
 # --- the step ------------------------------------------------------------------------------------------------------
@@ -237,10 +319,20 @@ def test_sixteen_bits_and_the_compiler_stay_close(tiny, corpus, tmp_path):
     assert short == pytest.approx(exact, rel=1e-2)
 
 
-def test_a_loss_that_is_no_number_stops_the_training(tiny, corpus, tmp_path):
+def test_a_loss_that_is_no_number_stops_the_training(tiny, corpus, tmp_path, monkeypatch):
+    """It says which checkpoint is good, if there is one."""
     recipe = replace(tiny, optimizer="adamw", learning_rate=1e30, warmup=0)
-    with pytest.raises(TrainingError, match=r"the loss is \[.*nan.*\] in steps"):
-        run(recipe, corpus, tmp_path)
+    with pytest.raises(TrainingError, match=r"the loss is \[.*nan.*\] in steps 0 to 4; there is no checkpoint yet$"):
+        run(recipe, corpus, tmp_path / "first")
+    with monkeypatch.context() as patch:
+        real = training.Run.step
+        patch.setattr(training.Run, "step", lambda run, number: real(run, number) / (number != 8))
+        with pytest.raises(TrainingError, match=r"in steps 5 to 9; the checkpoint of step 5 is good$"):
+            run(tiny, corpus, tmp_path / "later")
+    assert [path.stem for path in checkpoint.stored(tmp_path / "later")] == ["step-00000005"]
+    run(tiny, corpus, tmp_path / "whole")
+    run(tiny, corpus, tmp_path / "later")
+    assert_same(tmp_path / "whole", tmp_path / "later")
 
 
 def test_positions_depend_on_seed_and_step_alone(tiny):
@@ -279,6 +371,11 @@ def test_bad_recipes():
         ({"size": "huge"}, "size must be one of 'gau-0.3m'"),
         ({"scheme": "x"}, "scheme must be one of 'rope'"),
         ({"batch": 0}, "batch must be an int of at least 1, got 0"),
+        ({"batch": 2**31}, f"batch times train_length must be at most {2**31}, got {2**37}"),
+        ({"seed": -1}, "seed must be an int of at least 0, got -1"),
+        ({"seed": 2**63}, f"seed must be an int of at least 0 and at most {2**63 - 1} .*, got {2**63}"),
+        ({"learning_rate": 1e300}, r"learning_rate must be at most 1e\+30, got 1e\+300"),
+        ({"factor": 0.5}, f"factor must be from 1 to {2**25} for a train_length of 64, got 0.5"),
         ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', got 'int8'"),
         ({"train_length": 40}, "train_length must be a multiple of 16, got 40"),
         ({"copies": 3.0}, "copies must be a number from 0 to 1, got 3.0"),
@@ -287,6 +384,14 @@ def test_bad_recipes():
     for change, told in wrong:
         with pytest.raises(ValueError, match=told):
             Recipe(**{"size": "gau-0.3m", **change})
+    assert sizes.build("gau-0.3m", seed=2**63 - 1)
+    for make in (lambda seed: sizes.build("gau-0.3m", seed), lambda seed: batch_of_seed(seed)):
+        with pytest.raises(ValueError, match=f"seed must be an int .* at most {2**63 - 1} .*, got {2**70}"):
+            make(2**70)
+
+
+def batch_of_seed(seed: int) -> torch.Tensor:
+    return text.batch_of(np.zeros(100, np.uint8), 0, seed=seed, batch=1, length=8)
 
 
 # --- many processes ------------------------------------------------------------------------------------------------
@@ -465,7 +570,7 @@ def test_the_command_refuses_places_that_cannot_be_written_to(refused, tiny, fol
     own = ["--corpus", str(folder_of_text), "--cache", str(tmp_path / "cache"), "--device", "cpu"]
     for place in (tmp_path / "file", tmp_path / "file" / "runs", Path("/proc/nowhere")):
         said = refused("train", *own, "--config", "tiny", "--quiet", "--out", str(place))
-        assert said.startswith(f"out must be a folder that can be written to, got '{place}': [Errno ")
+        assert said.startswith(f"out must be a folder that can be written to, got '{place}/tiny/rope/seed-0': [Errno ")
     for place in (tmp_path, tmp_path / "file" / "table.csv", Path("/proc/nowhere/table.csv")):
         said = refused("table", "runs", *own, "--csv", str(place))
         assert said.startswith(f"csv must be a file that can be written, got '{place}': ")
