@@ -1,63 +1,123 @@
-"""Every row of the benchmark table, in one run; the result goes to ``results/bench_<device>.json``, and
-a copy into the package.
+"""Every row of the benchmark table, in one run.
 
-    python -m benchmarks                 # all tables
-    python -m benchmarks memory decode   # these only; the others in the file stay
+    python -m benchmarks                      # all tables, into bench_<device>.json in the current folder
+    python -m benchmarks memory decode        # these only; the others in the file stay
+    python -m benchmarks --store              # into the stored result, results/bench_<device>.json, and its copy in the
+                                              # package, which the book reads
 
 On a machine with CUDA the GPU rows, else the CPU rows: those with one thread and by the processor's time, so that what
-else runs does not count. About four minutes on a CPU.
+else runs does not count. About four minutes on a CPU. The file is written again after each table.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks import decode, memory, rotary, speed, training
+from benchmarks import command, decode, memory, rotary, speed, training
 from rope_lessons.lab.byte_lm import CHECKPOINTS
+from rope_lessons.stored import check_writable, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def main() -> None:
-    """Run, print, store."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+TABLES: dict[str, command.Rows] = {
+    "forward": lambda device: speed.beside_plain(device, backward=False),
+    "forward_and_backward": lambda device: speed.beside_plain(device, backward=True),
+    "beside_eager_rerope": speed.beside_eager,
+    "memory": memory.rows,
+    "decode": lambda device: decode.rows(device.type),
+    "training_step": training.rows,
+    "rotary": rotary.rows,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, print, write."""
+    device = command.device_here()
+    name = f"bench_{device.type}.json"
+    stored = [ROOT / "results" / name, CHECKPOINTS / name]  # the second travels with the package, for chapter 13
+    options = parse(arguments, name)
+    paths = stored if options.store else [options.out]
+    try:
+        if not options.store and options.out.resolve() in [path.resolve() for path in stored]:
+            raise ValueError(f"--out {options.out} is a stored result: --store writes it, and its copy")
+        for path in paths:
+            check_writable("--store" if options.store else "--out", path)
+        result = before(paths[0])
+    except (OSError, ValueError) as error:
+        return refused(error)
+    command.one_thread(device)
     torch.manual_seed(0)
-    if device.type == "cpu":
-        torch.set_num_threads(1)
-    tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "forward": lambda: speed.beside_plain(device, backward=False),
-        "forward_and_backward": lambda: speed.beside_plain(device, backward=True),
-        "beside_eager_rerope": lambda: speed.beside_eager(device),
-        "memory": lambda: memory.rows(device),
-        "decode": lambda: decode.rows(device.type),
-        "training_step": lambda: training.rows(device),
-        "rotary": lambda: rotary.rows(device),
-    }
-    path = ROOT / "results" / f"bench_{device.type}.json"
-    result: dict[str, Any] = {"where": where(device)}
-    chosen = sys.argv[1:] or list(tables)
-    if path.exists() and sys.argv[1:]:
-        result = {**json.loads(path.read_text("utf8")), **result}
-    for name in chosen:
+    try:
+        measure(options.tables, device, {**result, "where": where(device)}, paths)
+    except OSError as error:
+        return refused(error)
+    print(f"written: {', '.join(map(str, paths))}")
+    return 0
+
+
+def refused(error: Exception) -> int:
+    print(f"python -m benchmarks: {error}", file=sys.stderr)
+    return 1
+
+
+def parse(arguments: Sequence[str] | None, name: str) -> argparse.Namespace:
+    parser = command.parser("benchmarks", __doc__)
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all, or some of {', '.join(TABLES)}")
+    there = parser.add_mutually_exclusive_group()
+    there.add_argument("--out", type=Path, default=Path(name), metavar="FILE", help=f"{name} if not given")
+    there.add_argument("--store", action="store_true", help="the stored result and the package's copy of it")
+    options = parser.parse_args(arguments)
+    for table in options.tables:
+        if table not in TABLES:
+            parser.error(f"argument TABLE: {table!r} is none of {', '.join(TABLES)}")
+        if options.tables.count(table) > 1:
+            parser.error(f"argument TABLE: {table!r} is there twice")
+    options.tables = options.tables or list(TABLES)
+    return options
+
+
+def before(path: Path) -> dict[str, Any]:
+    """What a file of an earlier run has: the tables that are not measured now stay.
+
+    Raises:
+        ValueError: a file that this program did not write.
+    """
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no result of this program and stays as it is: {error}") from error
+    if not isinstance(found, dict) or not found.keys() <= {"where", *TABLES}:
+        raise ValueError(f"{path} is no result of this program and stays as it is")
+    return found
+
+
+def measure(tables: Sequence[str], device: torch.device, result: dict[str, Any], paths: Sequence[Path]) -> None:
+    """One table after the other; what is done so far is written after each."""
+    for name in tables:
         begin = time.perf_counter()
-        result[name] = tables[name]()
+        result[name] = TABLES[name](device)
         for row in result[name]:
             print(name, json.dumps(row), flush=True)
         print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
-        for copy in (path, CHECKPOINTS / path.name):  # the second travels with the package, for chapter 13
-            copy.parent.mkdir(exist_ok=True)
-            copy.write_text(json.dumps(result, indent=2) + "\n", "utf8")
-    print(f"stored in {path.relative_to(ROOT)}")
+        text = json.dumps(result, indent=2) + "\n"
+        for path in paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, partial(Path.write_text, data=text, encoding="utf8"))
 
 
 def where(device: torch.device) -> dict[str, Any]:
@@ -88,4 +148,4 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from benchmarks import command
 from benchmarks.timing import in_turns
 from rope_lessons import KVCache, Scheme, attention, scheme
 
@@ -79,5 +80,4 @@ def filled(side: Scheme, length: int, more: int, device: torch.device) -> KVCach
 
 
 if __name__ == "__main__":
-    for row in rows("cuda" if torch.cuda.is_available() else "cpu"):
-        print(row)
+    command.show("benchmarks.decode", __doc__, lambda device: rows(device.type))

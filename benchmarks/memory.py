@@ -1,7 +1,7 @@
 """Peak memory of a forward and backward pass, the engine's and that of the published way, each in its own process.
 
-python -m benchmarks.memory                 # the table
-python -m benchmarks.memory SIDE LENGTH     # one row: bytes above those of the inputs
+python -m benchmarks.memory                          # the table
+python -m benchmarks.memory SIDE LENGTH [DEVICE]     # one row: bytes above those of the inputs
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ import os
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks import command
 from benchmarks.sides import Side, eager_rerope, inputs, ours
 from benchmarks.speed import DTYPES, once
 
@@ -41,8 +43,8 @@ def rows(device: torch.device) -> list[dict[str, Any]]:
 
 
 def _in_a_process(side: str, length: int, device: torch.device) -> int:
-    command = [sys.executable, "-m", "benchmarks.memory", side, str(length), device.type]
-    return round(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) / 1e6)
+    words = [sys.executable, "-m", "benchmarks.memory", side, str(length), device.type]
+    return round(int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1e6)
 
 
 def _machine_megabytes(device: torch.device) -> float:
@@ -60,6 +62,23 @@ def peak(side: str, length: int, device: torch.device) -> int:
     return _most(device) - before
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The table, or one row of it: an own process for each is what makes peaks comparable."""
+    parser = command.parser("benchmarks.memory", __doc__)
+    parser.add_argument("side", nargs="?", choices=SIDES, help="only this one")
+    parser.add_argument("length", nargs="?", type=int, help="tokens")
+    parser.add_argument("device", nargs="?", choices=("cpu", "cuda"), default="cpu")
+    options = parser.parse_args(arguments)
+    if options.side is None:
+        return command.show("benchmarks.memory", __doc__, rows, [])
+    if options.length is None or options.length < 1:
+        parser.error(f"argument length: must be an int of at least 1, got {options.length}")
+    if options.device == "cuda" and not torch.cuda.is_available():
+        parser.error("argument device: there is no CUDA device here")
+    torch.set_num_threads(1)
+    return print(peak(options.side, options.length, torch.device(options.device)))
+
+
 def _most(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
@@ -71,9 +90,4 @@ def _most(device: torch.device) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        torch.set_num_threads(1)
-        print(peak(sys.argv[1], int(sys.argv[2]), torch.device(sys.argv[3] if len(sys.argv) > 3 else "cpu")))
-    else:
-        for row in rows(torch.device("cuda" if torch.cuda.is_available() else "cpu")):
-            print(row)
+    main()

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import command
 from benchmarks.timing import in_turns
 from rope_lessons import rope_frequencies, rotary_table, rotate
 
@@ -84,5 +85,4 @@ def _peers(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> dict[str, Callable
 
 
 if __name__ == "__main__":
-    for row in rows(torch.device("cuda" if torch.cuda.is_available() else "cpu")):
-        print(row)
+    command.show("benchmarks.rotary", __doc__, rows)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from benchmarks import command
 from benchmarks.sides import Side, eager_rerope, inputs, ours, plain_rope
 from benchmarks.timing import in_turns, milliseconds, ratio
 
@@ -119,8 +120,8 @@ def beside_eager(device: torch.device) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if here.type == "cpu":
-        torch.set_num_threads(1)
-    for row in beside_eager(here) + beside_plain(here, False) + beside_plain(here, True):
-        print(row)
+    command.show(
+        "benchmarks.speed",
+        __doc__,
+        lambda device: beside_eager(device) + beside_plain(device, False) + beside_plain(device, True),
+    )

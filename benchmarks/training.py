@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks import command
 from benchmarks.sides import Side, ours, plain_rope
 from benchmarks.timing import in_turns, milliseconds, ratio
 
@@ -67,8 +68,4 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None
 
 
 if __name__ == "__main__":
-    here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if here.type == "cpu":
-        torch.set_num_threads(1)
-    for row in rows(here):
-        print(row)
+    command.show("benchmarks.training", __doc__, rows)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from rope_lessons.lab import byte_lm
-from rope_lessons.scheme import Plan
+from rope_lessons.schemes import Plan
+from rope_lessons.stored import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / ".models"  # not committed: several scripts test the same models
@@ -51,9 +52,7 @@ def train_and_keep(
     begin = time.perf_counter()
     losses = train(model, text, config, seed)
     path.parent.mkdir(exist_ok=True)
-    unfinished = path.with_suffix(f".{time.time_ns()}")
-    byte_lm.save(model, unfinished)
-    unfinished.rename(path)
+    write_whole(path, lambda unfinished: byte_lm.save(model, unfinished))
     last = sum(losses[-50:]) / 50
     print(f"trained {name}: {time.perf_counter() - begin:.0f} s, loss {last:.4f}", flush=True)
 
@@ -93,8 +92,9 @@ def provenance(script: str) -> dict[str, Any]:
 
 def store(name: str, result: dict[str, Any]) -> None:
     """Write ``results/NAME.json``, and the copy that travels with the package and that a chapter reads."""
+    content = json.dumps(result, indent=1) + "\n"
     for folder in (ROOT / "results", byte_lm.CHECKPOINTS):
-        (folder / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        write_whole(folder / f"{name}.json", lambda path: path.write_text(content))
 
 
 def digest(text: Tensor) -> str:

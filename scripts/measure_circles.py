@@ -8,7 +8,6 @@ trained on 64 bytes. The table rows takes the whole test text, the other tables 
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable
@@ -16,13 +15,14 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+import arguments
 import torch
 from common import digest, measure, provenance, store, trained
 from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons.lab import byte_lm
-from rope_lessons.scheme import scheme
+from rope_lessons.schemes import scheme
 
 SEEDS = (0, 1, 2, 3, 4)
 CONFIG = byte_lm.Config()
@@ -195,6 +195,4 @@ def main(seeds: tuple[int, ...] = SEEDS) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    main(tuple(parser.parse_args().seeds))
+    main(arguments.with_seeds(__doc__, SEEDS).parse_args().seeds)

@@ -9,7 +9,6 @@ NTK-fixed (factor 8) and NTK-aware (factor 64). Writes results/entropy.json with
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import math
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+import arguments
 import torch
 import torch.nn.functional as F
 from common import MODELS, digest, measure, provenance, source, store, train_and_keep, trained, training_text
@@ -237,7 +237,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = arguments.parser(__doc__)
     parser.add_argument("--train", action="store_true", help="only train the models")
-    train() if parser.parse_args().train else main()
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    train() if options.train else main()

@@ -10,7 +10,6 @@ variants. The test text is every fourth piece of that of chapter 03, as in chapt
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import inspect
 import json
@@ -20,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import arguments
 import torch
 from common import MODELS, ROOT, digest, measure, provenance, source, store, train_and_keep, trained, training_text
 from torch import Tensor
@@ -218,9 +218,8 @@ def main(seeds: tuple[int, ...], fresh: bool) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments.with_seeds(__doc__, SEEDS)
     parser.add_argument("--fresh", action="store_true", help="measure again what is stored")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    arguments = parser.parse_args()
-    main(tuple(arguments.seeds), arguments.fresh)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    main(options.seeds, options.fresh)

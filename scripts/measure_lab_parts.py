@@ -11,13 +11,13 @@ interrupted run goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+import arguments
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -39,13 +39,13 @@ RATES = {"adamw": (3e-3, 1e-2), "tiger": (1.5e-3, 5e-3, 1.5e-2)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments.parser(__doc__)
     parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    parser.add_argument("--steps", type=int, default=STEPS, help="of each training; fewer only to try the script")
-    arguments = parser.parse_args()
+    parser.add_argument("--steps", type=arguments.count, default=STEPS, help="of each training; fewer only for a try")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     corpus = open_corpus("stdlib")
-    result = start(corpus, arguments.steps, arguments.fresh)
+    result = start(corpus, options.steps, options.fresh)
     for model in MODELS:
         for optimizer, rates in RATES.items():
             for rate in rates:

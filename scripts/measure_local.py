@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import arguments
 import torch
 from common import MODELS, digest, measure, provenance, source, store, train_and_keep, trained, training_text
 from torch import Tensor
@@ -24,7 +25,8 @@ from torch import Tensor
 from rope_lessons import attention
 from rope_lessons.lab import byte_lm, recall
 from rope_lessons.local import alibi_slopes
-from rope_lessons.scheme import METHODS, LogN, Method, Plan, Scheme, scheme
+from rope_lessons.methods import METHODS, Method
+from rope_lessons.schemes import LogN, Plan, Scheme, scheme
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config(steps=800)
@@ -174,12 +176,17 @@ def main(seeds: tuple[int, ...]) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments.with_seeds(__doc__, SEEDS)
     parser.add_argument("--train", nargs=2, metavar=("METHOD", "SEED"), help="only train one model")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    arguments = parser.parse_args()
-    if arguments.train:
-        trained_model(arguments.train[0], int(arguments.train[1]))
+    options = parser.parse_args()
+    if options.train and options.train[0] not in (*TRAIN, WITHOUT_START):
+        parser.error(f"argument --train: {options.train[0]!r} is none of {', '.join((*TRAIN, WITHOUT_START))}")
+    try:
+        seed = arguments.number(options.train[1]) if options.train else 0
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"argument --train: SEED {error}")
+    torch.set_num_threads(1)
+    if options.train:
+        trained_model(options.train[0], seed)
     else:
-        main(tuple(arguments.seeds))
+        main(options.seeds)

@@ -8,6 +8,7 @@ CPU core. Nothing is chosen by the results: every exponent and every factor that
 
 from __future__ import annotations
 
+import arguments
 import torch
 import torch.nn.functional as F
 from common import digest, measure, provenance, store, trained
@@ -130,4 +131,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    arguments.parser(__doc__).parse_args()
     main()

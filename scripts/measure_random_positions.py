@@ -12,7 +12,6 @@ log_64(n) is 1 throughout, and the training is the same with and without it. It 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import time
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
+import arguments
 import torch
 from common import MODELS, ROOT, digest, provenance, source, store, train_and_keep, training_text
 from torch import Tensor
@@ -28,7 +28,8 @@ from torch import Tensor
 import rope_lessons as rl
 from rope_lessons import LogN, scheme
 from rope_lessons.lab import byte_lm, masked_lm
-from rope_lessons.scheme import Plan, Positions
+from rope_lessons.methods import Positions
+from rope_lessons.schemes import Plan
 
 SEEDS = (0, 1, 2)
 CONFIG = replace(byte_lm.Config(), batch=16)  # half that of chapter 03, so that 21 trainings fit into an hour
@@ -205,9 +206,10 @@ def main(seeds: list[int], only: str, part: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser = arguments.with_seeds(__doc__, SEEDS)
     parser.add_argument("--only", default="", help="part of the name of the models, such as 'rope' or 'rope, random'")
     parser.add_argument("--part", choices=("models", "cost", "all"), default="all")
-    arguments = parser.parse_args()
-    main(arguments.seeds, arguments.only, arguments.part)
+    options = parser.parse_args()
+    if not any(options.only in row.name for row in ROWS):
+        parser.error(f"argument --only: {options.only!r} is in none of {'; '.join(row.name for row in ROWS)}")
+    main(list(options.seeds), options.only, options.part)

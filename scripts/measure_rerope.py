@@ -10,7 +10,6 @@ that of chapter 03.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
@@ -20,6 +19,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import arguments
 import torch
 from common import ROOT, digest, measure, provenance, store, trained
 from measure_local import trained_model
@@ -214,8 +214,9 @@ def main(seeds: list[int], only: str | None) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser = arguments.with_seeds(__doc__, SEEDS)
     parser.add_argument("--only", choices=("rows", "recall"), help="the byte models, or the questions")
-    arguments = parser.parse_args()
-    main(arguments.seeds, arguments.only)
+    options = parser.parse_args()
+    if options.only == "recall" and not set(options.seeds) & set(FEW):
+        parser.error(f"argument --seeds: the questions have seeds {', '.join(map(str, FEW))} only")
+    main(list(options.seeds), options.only)

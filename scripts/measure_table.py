@@ -43,24 +43,29 @@ import json
 import math
 import multiprocessing
 import shutil
+import sys
 import time
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import arguments
 import numpy as np
 import torch
 from common import MODELS, ROOT, provenance, store
 from torch import nn
 
+from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import byte_lm, checkpoint, evaluation, speed, text, training
 from rope_lessons.lab.__main__ import folder_of
 from rope_lessons.lab.evaluation import Evaluation, Trained
 from rope_lessons.lab.rows import trainings
 from rope_lessons.lab.training import Recipe, Team
+from rope_lessons.stored import read_sealed, write_sealed, write_whole
 
 OUT = MODELS / "table"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -81,13 +86,16 @@ def schemes(recipe: Recipe, rows: list[str] | None, wanted: list[str] | None = N
     return [name for name in needed if wanted is None or name in wanted]
 
 
-def check_names(options: argparse.Namespace) -> None:
-    """Unknown names are refused before anything is trained."""
+def check(options: argparse.Namespace) -> None:
+    """What cannot be done is refused before anything is read or trained."""
     recipe = training.CONFIGS[options.config]
+    tests_of(options)
+    training.check_minutes(options.minutes)
+    text.check_source(options.corpus)
     known = {"rows": list(recipe.rows), "trainings": schemes(recipe, None)}
     for argument, names in known.items():
         if unknown := set(getattr(options, argument) or ()) - set(names):
-            raise SystemExit(f"--{argument} must be among {', '.join(names)}; got {', '.join(sorted(unknown))}")
+            raise ValueError(f"{argument} must be among {', '.join(names)}; got {', '.join(sorted(unknown))}")
 
 
 def tokens_of(recipe: Recipe) -> int:
@@ -106,36 +114,46 @@ def check_passes(recipe: Recipe, corpus: text.Corpus) -> None:
     print(f"{tokens:,} tokens a training, {size:,} bytes of {corpus.about['name']}: {often:.2f} passes", flush=True)
     if often > MOST_PASSES:
         least = math.ceil(tokens / MOST_PASSES)
-        raise SystemExit(
-            f"--corpus must have at least {least:,} bytes of training text, so that {recipe.size} reads none of it "
+        raise ValueError(
+            f"corpus must have at least {least:,} bytes of training text, so that {recipe.size} reads none of it "
             f"more than {MOST_PASSES} times; {corpus.about['name']} has {size:,}. Give a folder with more text, such "
             f"as that of the installed packages (see --help)"
         )
 
 
-def last_loss(folder: Path, steps: int = 50) -> float:
+def last_loss(losses: Sequence[float], steps: int = 50) -> float:
     """The mean loss of the last steps, on windows as they are trained on: with pasted copies."""
-    losses = training.read_losses(folder)[-steps:]
-    return sum(losses) / len(losses)
+    return sum(losses[-steps:]) / len(losses[-steps:])
+
+
+def minutes_until(end: float) -> float:
+    return max(0.0, (end - time.time()) / 60)
 
 
 def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | None, end: float) -> bool:
     """Whether the training is done. Then only its last checkpoint is kept."""
     if not checkpoint.stored(folder) and (folder / evaluation.ABOUT).exists():
         return True  # its counts are joined, without weights
-    begin, left = time.perf_counter(), (end - time.time()) / 60
-    newest = checkpoint.stored(folder)[-1:]
-    if newest != [checkpoint.path_of(folder, recipe.steps)]:
+    begin, left, last = time.perf_counter(), minutes_until(end), checkpoint.path_of(folder, recipe.steps)
+    if not is_done(last, recipe, corpus):
         own = Team(torch.device(DEVICE))
         done = training.train(recipe, corpus, folder, own, compiler=compiler, minutes=left, quiet=True)
-        last, seconds = last_loss(folder), time.perf_counter() - begin
-        print(f"{recipe.scheme}, seed {recipe.seed}: step {done}, {seconds:.0f} s, loss {last:.4f}", flush=True)
-    *older, last_one = checkpoint.stored(folder)
-    if last_one != checkpoint.path_of(folder, recipe.steps):
-        return False
-    checkpoint.load(last_one)  # before the others go
-    for path in older:
-        path.unlink()
+        loss, seconds = last_loss(training.read_losses(folder)), time.perf_counter() - begin
+        print(f"{recipe.scheme}, seed {recipe.seed}: step {done}, {seconds:.0f} s, loss {loss:.4f}", flush=True)
+        if done < recipe.steps:
+            return False
+    for path in checkpoint.stored(folder):
+        if path != last and not path.is_dir():
+            path.unlink()
+    return True
+
+
+def is_done(last: Path, recipe: Recipe, corpus: text.Corpus) -> bool:
+    """Whether the last checkpoint of a training is there and good. If it is damaged, the one before it is not gone."""
+    try:
+        checkpoint.load(last, training.identity(recipe, corpus.about["sha256"]))
+    except checkpoint.CheckpointError:
+        return False  # training says why
     return True
 
 
@@ -151,7 +169,7 @@ def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> b
         return False
     [model] = evaluation.find([folder])
     measure(model, corpus, compiler)
-    begin, left = time.perf_counter(), (end - time.time()) / 60
+    begin, left = time.perf_counter(), minutes_until(end)
     done = evaluation.count_all([model], corpus, tests_of(options), options.rows, DEVICE, minutes=left)
     print(f"{recipe.scheme}, seed {recipe.seed}: tested in {time.perf_counter() - begin:.0f} s", flush=True)
     return done
@@ -163,27 +181,38 @@ def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> b
 def measure(model: Trained, corpus: text.Corpus, compiler: str | None) -> None:
     """Losses and speed of a training, kept in its folder. Where there are no weights nothing can be measured."""
     path, stored = model.folder / MEASURED, checkpoint.stored(model.folder)
-    if not stored or (path.exists() and json.loads(path.read_text())["checkpoint"] == model.sha256):
+    if not stored or measured(model) is not None:
         return
     recipe, device = model.recipe, torch.device(DEVICE)
-    loaded, _, _ = training.load(stored[-1], device)
+    loaded, _, kept = training.load(stored[-1], device)
     found = {
         "training": recipe.scheme,
         "seed": recipe.seed,
         "checkpoint": model.sha256,
         "tokens": tokens_of(recipe),
         "passes": round(passes(recipe, corpus), 4),
-        "last_loss": round(last_loss(model.folder), 5),
+        "last_loss": round(last_loss(kept.tensors[training.LOSSES].tolist()), 5),
         **gap(loaded, recipe, corpus),  # before the steps whose time is taken: they train on
         **speed.measure(loaded, recipe, corpus, device, compiler),
         "compiler": compiler,
         "dtype": recipe.dtype,
         **where(),
     }
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(found))
-    unfinished.replace(path)
+    write_sealed(path, found)
     print(describe(found), flush=True)
+
+
+def measured(model: Trained) -> dict[str, Any] | None:
+    """What :func:`measure` has kept of a training; None if nothing, or of another one, or if it is damaged."""
+    path = model.folder / MEASURED
+    try:
+        found = read_sealed(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        print(f"{path} is damaged: {error}. The training is measured again where its weights are", flush=True)
+        return None
+    return found if found.get("checkpoint") == model.sha256 else None
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -241,14 +270,22 @@ def write_trainings(options: argparse.Namespace, models: Sequence[Trained], corp
     """What is said of the trainings of a table. What was measured elsewhere stays; what was not is not there."""
     name = f"table_{options.config}_trainings"
     result = ROOT / "results" / f"{name}.json"
-    lines = json.loads(result.read_text())["trainings"] if result.exists() else []
-    paths = [model.folder / MEASURED for model in models]
-    lines += [json.loads(path.read_text()) for path in paths if path.exists()]
+    lines = [*measured_elsewhere(result), *filter(None, map(measured, models))]
     of = {line["checkpoint"]: line for line in lines}
     found = [of[model.sha256] for model in models if model.sha256 in of]
     about = {key: corpus.about[key] for key in ("name", "train_bytes", "test_bytes", "sha256")}
     if found:
         store(name, {**where(), "config": options.config, "corpus": about, "trainings": found})
+
+
+def measured_elsewhere(result: Path) -> list[dict[str, Any]]:
+    """What the file of the results says of trainings."""
+    if not result.exists():
+        return []
+    try:
+        return list(json.loads(result.read_text())["trainings"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{result} is damaged: {error!r}. Delete it, or take it from git again") from error
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -276,44 +313,54 @@ def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.C
     models = evaluation.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
     found = evaluation.records(models, corpus, tests_of(options), options.rows, script="scripts/measure_table.py")
     lines = evaluation.write_csv(found, result)
-    shutil.copy(result, byte_lm.CHECKPOINTS / result.name)
+    write_whole(byte_lm.CHECKPOINTS / result.name, partial(shutil.copy, result))
     write_trainings(options, models, corpus)
     print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
     seed = recipes[-1].seed
     evaluation.pack(OUT, [model for model in models if model.recipe.seed == seed], packed(options, seed))
 
 
-def main(options: argparse.Namespace) -> None:
+def measure_all(options: argparse.Namespace) -> None:
+    """Train and test, a seed at a time."""
     end = time.time() + 60 * options.minutes
-    check_names(options)
+    check(options)
     corpus = text.open_corpus(options.corpus, options.cache)  # prepared once, before the processes need it
     check_passes(training.CONFIGS[options.config], corpus)
-    done: list[Recipe] = []
-    joined = {seed: join(options, seed) for seed in options.seeds}
-    with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-        for seed in options.seeds:
-            recipe = replace(training.CONFIGS[options.config], seed=seed)
-            chosen = [*schemes(recipe, options.rows, options.trainings), *joined[seed]]
-            some = [replace(recipe, scheme=scheme) for scheme in schemes(recipe, None, chosen)]
-            if not all(pool.map(train_and_test, some, [options] * len(some), [end] * len(some))):
-                return print("The time is over. The same line goes on from there.")
-            done += some
-            write(options, done, corpus)
+    with training.only_one(OUT / options.config):
+        done: list[Recipe] = []
+        joined = {seed: join(options, seed) for seed in options.seeds}
+        with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
+            for seed in options.seeds:
+                recipe = replace(training.CONFIGS[options.config], seed=seed)
+                chosen = [*schemes(recipe, options.rows, options.trainings), *joined[seed]]
+                some = [replace(recipe, scheme=scheme) for scheme in schemes(recipe, None, chosen)]
+                if not all(pool.map(train_and_test, some, [options] * len(some), [end] * len(some))):
+                    return print("The time is over. The same line goes on from there.")
+                done += some
+                write(options, done, corpus)
     return None
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse(line: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = arguments.with_seeds(__doc__, default=(0, 1, 2))
     parser.add_argument("--config", choices=tuple(training.CONFIGS), default="gau-0.3m")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     some = parser.add_mutually_exclusive_group()
     some.add_argument("--rows", nargs="+", help="only these rows, and the trainings that they need")
     some.add_argument("--trainings", nargs="+", help="only these, and all rows that they serve")
     parser.add_argument("--corpus", default="stdlib", help="a name, or a folder of text: as lab train takes it")
-    parser.add_argument("--windows", type=int, default=8, help="pieces of test text, of the longest length each")
+    parser.add_argument("--windows", type=arguments.count, default=8, help="pieces of text, of the longest length each")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them")
     parser.add_argument("--join", action="store_true", help="take trainings from results/table_CONFIG/ and keep them")
-    parser.add_argument("--processes", type=int, default=1, help="models at a time; on a CPU one thread each")
+    parser.add_argument("--processes", type=arguments.count, default=1, help="models at a time; on a CPU a thread each")
     parser.add_argument("--compile", action="store_true", help="torch.compile, for a GPU")
     parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")
-    main(parser.parse_args())
+    return parser.parse_args(line)
+
+
+def main(line: Sequence[str] | None = None) -> int:
+    options = parse(line)
+    return command.run("scripts/measure_table.py", lambda: measure_all(options) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,18 +16,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import arguments
 import torch
 from common import MODELS, ROOT, provenance
 from measure_table import schemes, tests_of
 from train_radix_checkpoint import LICENCE
 
+from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import checkpoint, evaluation, shootout, text, training
 from rope_lessons.lab.__main__ import folder_of
 from rope_lessons.lab.byte_lm import CHECKPOINTS
+from rope_lessons.stored import write_whole
 
 ROWS = {  # training: rows that the chapter tests again
     "rope": ("rope", "ntk-mixed", "rerope-w32-logn-test", "window"),
@@ -46,7 +50,8 @@ def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
     longest = tests_of(options).factors[-1] * training.CONFIGS[options.config].train_length
     windows, documents = text.natural_windows(corpus, longest, options.windows)
     if len(documents.unique()) < len(windows):
-        raise SystemExit(f"there are only {len(documents.unique())} documents: give --windows a smaller number")
+        most = len(documents.unique())
+        raise ValueError(f"windows must be at most {most}, one of each document, got {options.windows}")
     accuracies = {}
     for names, (*_, path) in zip(ROWS.values(), stored, strict=True):
         print(shootout.export(path, CHECKPOINTS), flush=True)
@@ -68,21 +73,31 @@ def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:
     ]
     found = shootout.document_hits(evaluation.find(folders), corpus, tests_of(options))
     target = ROOT / "results" / shootout.DOCUMENTS.name
-    target.write_text(json.dumps({**provenance(__file__), "seeds": options.seeds, **found}) + "\n")
-    shutil.copy(target, shootout.DOCUMENTS)
+    content = json.dumps({**provenance(__file__), "seeds": options.seeds, **found}) + "\n"
+    for path in (target, shootout.DOCUMENTS):
+        write_whole(path, lambda unfinished: unfinished.write_text(content))
     print(f"{len(found['hits'])} rows in {target.name}", flush=True)
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def ship(options: argparse.Namespace) -> None:
+    """All of it, of trainings that nobody changes meanwhile."""
+    torch.set_num_threads(1)
+    corpus = text.open_corpus(options.corpus, options.cache)
+    with training.only_one(options.models / options.config):
+        ship_models(options, corpus)
+        ship_documents(options, corpus)
+
+
+def main(line: Sequence[str] | None = None) -> int:
+    parser = arguments.with_seeds(__doc__, default=(0, 1, 2))
     parser.add_argument("--config", choices=tuple(training.CONFIGS), default="gau-0.3m")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="those of the table")
     parser.add_argument("--models", type=Path, default=MODELS / "table", help="folder of the trainings")
-    parser.add_argument("--windows", type=int, default=8, help="those of the table")
+    parser.add_argument("--windows", type=arguments.count, default=8, help="those of the table")
     parser.add_argument("--corpus", default="stdlib", help="that of the table: a name, or a folder of text")
     parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")
-    chosen = parser.parse_args()
-    torch.set_num_threads(1)
-    prepared = text.open_corpus(chosen.corpus, chosen.cache)
-    ship_models(chosen, prepared)
-    ship_documents(chosen, prepared)
+    options = parser.parse_args(line)
+    return command.run("scripts/ship_table.py", lambda: ship(options) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -10,18 +10,18 @@ another version of Python gives slightly different numbers; the test text is the
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import time
 from dataclasses import asdict
 
+import arguments
 import torch
 from common import digest, measure, provenance, store, training_text
 from torch import Tensor
 
 from rope_lessons.lab import byte_lm
-from rope_lessons.scheme import scheme
+from rope_lessons.schemes import scheme
 
 SEEDS = (0, 1, 2, 3, 4)
 FACTOR, LENGTH = 8, 512
@@ -121,12 +121,11 @@ def rehearsal(config: byte_lm.Config, windows: Tensor) -> list[float]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments.with_seeds(__doc__, SEEDS)
     parser.add_argument("--text", action="store_true", help="only cut the test text")
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
-    arguments = parser.parse_args()
-    if arguments.text:
+    options = parser.parse_args()
+    if options.text:
         stored = json.dumps(cut_evaluation_text(), indent=0)
         (byte_lm.CHECKPOINTS / "radix_eval_text.json").write_text(stored + "\n")
     else:
-        main(tuple(arguments.seeds))
+        main(options.seeds)

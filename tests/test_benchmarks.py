@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import decode, memory, rotary, speed, training
-from benchmarks.__main__ import where
+from benchmarks import __main__ as program
+from benchmarks import command, decode, memory, rotary, speed, training
+from benchmarks.__main__ import main, where
 from benchmarks.sides import bent, eager_rerope, inputs, ours, plain_rope
 from benchmarks.timing import in_turns, milliseconds, ratio
 from rope_lessons import attention
@@ -77,3 +78,70 @@ def test_the_stored_result() -> None:
     assert memory_rows[-1]["length"] >= 65_536
     for row, twice in itertools.pairwise(memory_rows):
         assert twice["rerope_megabytes"] < 2.6 * row["rerope_megabytes"]
+
+
+# --- the command line ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """In a folder of its own, with a stored result of its own, and what was measured of two tables."""
+    measured: list[str] = []
+
+    def table(name: str) -> command.Rows:
+        return lambda device: [{"what": name, "number": measured.append(name) or len(measured)}]
+
+    monkeypatch.setattr(program, "TABLES", {name: table(name) for name in ("speed", "memory")})
+    monkeypatch.setattr(program, "ROOT", tmp_path / "checkout")
+    monkeypatch.setattr(program, "CHECKPOINTS", tmp_path / "package")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    return measured
+
+
+def test_the_stored_result_is_written_on_demand_only(tables, tmp_path, capsys):
+    assert main([]) == 0
+    assert tables == ["speed", "memory"]
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["bench_cpu.json"]
+    assert capsys.readouterr().out.splitlines()[-1] == "written: bench_cpu.json"
+    written = json.loads(Path("bench_cpu.json").read_text("utf8"))
+    assert written["speed"] == [{"what": "speed", "number": 1}]
+    assert main(["--store"]) == 0
+    stored = [tmp_path / "checkout" / "results" / "bench_cpu.json", tmp_path / "package" / "bench_cpu.json"]
+    assert capsys.readouterr().out.splitlines()[-1] == f"written: {stored[0]}, {stored[1]}"
+    assert stored[0].read_bytes() == stored[1].read_bytes()
+    assert json.loads(Path("bench_cpu.json").read_text("utf8")) == written
+    assert main(["--out", str(stored[0])]) == 1
+    assert "is a stored result: --store writes it, and its copy" in capsys.readouterr().err
+
+
+def test_tables_that_are_not_measured_stay(tables, capsys):
+    assert main(["--out", "mine.json"]) == 0
+    assert main(["memory", "--out", "mine.json"]) == 0
+    found = json.loads(Path("mine.json").read_text("utf8"))
+    assert (found["speed"][0]["number"], found["memory"][0]["number"]) == (1, 3)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '{"mine": 1}', b"\xff\xfe"])
+def test_another_file_is_not_overwritten(tables, capsys, content):
+    given = content if isinstance(content, bytes) else content.encode()
+    Path("mine.json").write_bytes(given)
+    assert main(["--out", "mine.json"]) == 1
+    assert "mine.json is no result of this program and stays as it is" in capsys.readouterr().err
+    assert Path("mine.json").read_bytes() == given
+    assert tables == []
+
+
+def test_a_full_disk_keeps_the_tables_before(tables, monkeypatch, capsys):
+    def full(path: Path, write: object) -> None:
+        raise OSError(28, "No space left on device, so this was not written", str(path))
+
+    assert main(["speed"]) == 0
+    monkeypatch.setattr(program, "write_whole", full)
+    assert main(["memory"]) == 1
+    error = capsys.readouterr().err
+    assert (
+        error == "python -m benchmarks: [Errno 28] No space left on device, so this was not written: 'bench_cpu.json'\n"
+    )
+    assert "memory" not in json.loads(Path("bench_cpu.json").read_text("utf8"))
