@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPTNeoXConfig, LlamaConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GPTNeoXConfig, LlamaConfig, MistralConfig
 
 import rope_lessons as rl
 from rope_lessons.lab import pretrained
@@ -88,6 +88,8 @@ def test_losses_are_of_the_same_last_tokens() -> None:
 def test_errors() -> None:
     small = model()
     plan = rl.plan_from_hf(small.config)
+    with pytest.raises(TypeError, match="plan must be a tuple of one Scheme per layer, got list"):
+        pretrained.set_plan(small, list(plan))
     with pytest.raises(ValueError, match="plan must have one scheme for each of the model's 2 layers, got 1"):
         pretrained.set_plan(small, plan[:1])
     pretrained.set_plan(small, plan)
@@ -98,6 +100,64 @@ def test_errors() -> None:
         small(TOKENS[None, :9], attention_mask=mask)
     with pytest.raises(ValueError, match="tokens must be more than the longest length, 300, got 300"):
         pretrained.losses(small, TOKENS, {"RoPE": plan}, (300,))
+
+
+@pytest.mark.parametrize("revision", [None, "main", "v1.0", "1d46172", "A" * 40, 7])
+def test_only_a_full_commit_is_downloaded(revision: Any) -> None:
+    with pytest.raises(ValueError, match=r"revision must be a full commit of 'x', 40 hexadecimal digits .*, got "):
+        pretrained.download("x", revision=revision)
+
+
+def generate(small: Any, **options: Any) -> torch.Tensor:
+    prompt = TOKENS[None, :12]
+    return small.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, pad_token_id=0, **options
+    )
+
+
+def test_caches_that_do_not_hand_out_the_keys_of_the_plan_are_refused() -> None:
+    small = model()
+    wanted = generate(small)
+    pretrained.set_plan(small, rl.plan_from_hf(small.config))
+    assert torch.equal(generate(small), wanted)
+    with pytest.raises(ValueError, match=r"past_key_values must be a DynamicCache with a plan .* got StaticCache"):
+        generate(small, cache_implementation="static")
+    assert torch.equal(generate(small, use_cache=False), wanted)  # nothing is left behind
+
+
+def test_a_sliding_cache_serves_plans_that_see_no_more() -> None:
+    torch.manual_seed(0)
+    small = AutoModelForCausalLM.from_config(MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=8)).eval()
+    plan, wanted = rl.plan_from_hf(small.config), generate(small)
+    assert [layer.visible_window for layer in plan] == [8, 8]
+    narrow = tuple(replace(layer, visible_window=4) for layer in plan)
+    for own in (plan, narrow):
+        pretrained.set_plan(small, own)
+        found = generate(small)
+        assert torch.equal(found, generate(small, use_cache=False))
+        assert torch.equal(found, wanted) is (own is plan)
+    for wide in (
+        tuple(replace(layer, visible_window=None) for layer in plan),
+        tuple(replace(layer, visible_window=9) for layer in plan),
+        tuple(replace(layer, sinks=1) for layer in plan),
+        (plan[0], replace(plan[1], frequencies=rl.FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=8))),
+    ):
+        pretrained.set_plan(small, wide)
+        with pytest.raises(ValueError, match="past_key_values must keep every key that the plan sees: for layer "):
+            generate(small)
+        assert torch.equal(generate(small, past_key_values=DynamicCache()), generate(small, use_cache=False))
+
+
+def test_a_mask_for_every_pair_and_dropout_are_refused() -> None:
+    small = model(attention_dropout=0.1)
+    pretrained.set_plan(small, rl.plan_from_hf(small.config))
+    tokens = TOKENS[None, :9]
+    for mask in (torch.ones(1, 1, 9, 9), {"full_attention": None}):
+        with pytest.raises(ValueError, match=r"attention_mask must be None or ones of shape \(batch, tokens\)"):
+            small(tokens, attention_mask=mask)
+    assert small(tokens).logits.isfinite().all()
+    with pytest.raises(ValueError, match=r"attention_dropout must be 0 in training with a plan, .* got 0.1"):
+        small.train()(tokens)
 
 
 def test_without_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +171,18 @@ def test_without_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_downloaded_model_and_long_text(monkeypatch: pytest.MonkeyPatch) -> None:
     small = model()
-    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda name: name)
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda name: small)
-    assert pretrained.download("x") == (small, "x")
+    asked = []
+
+    def fake(kind: str, found: Any) -> Any:
+        return lambda name, **options: asked.append((kind, name, options)) or found
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", fake("tokenizer", "a tokenizer"))
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", fake("model", small))
+    assert pretrained.download("x", revision="a" * 40) == (small, "a tokenizer")
+    fixed = {"revision": "a" * 40, "trust_remote_code": False}
+    assert asked == [("tokenizer", "x", fixed), ("model", "x", {**fixed, "use_safetensors": True})]
+    pretrained.download()
+    assert {options["revision"] for _, name, options in asked if name == pretrained.MODEL} == {
+        pretrained.REVISIONS[pretrained.MODEL]
+    }
     assert len(pretrained.stdlib_text()) > 300_000
