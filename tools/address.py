@@ -5,6 +5,7 @@ The notebooks get it when they are generated (``make address`` does both).
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 
@@ -31,5 +32,6 @@ def rewrite(root: Path = ROOT) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tools.address", description=__doc__).parse_args()
     rewrite()
     print(f"the address is {address()} everywhere")

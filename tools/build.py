@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import subprocess
 import sys
@@ -23,4 +24,5 @@ def build(root: Path = ROOT, quiet: bool = False) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tools.build", description=__doc__).parse_args()
     build()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+
 import rope_lessons as rl
 import rope_lessons.figures
 from tools.project import ROOT
@@ -14,5 +16,6 @@ def picture() -> rl.figures.Figure:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(prog="python -m tools.picture", description=__doc__).parse_args()
     picture().save(str(PATH))
     print(f"wrote {PATH.relative_to(ROOT)}: {picture().alt}")

@@ -1,8 +1,8 @@
 """The book's Sphinx extension: what Jupyter Book 1.x does not do by itself.
 
 Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{chapter-graph}``, ``{status}``,
-``{api} module``, ``{only-notebook}``. Besides: the path of the execution cache, alt text from output metadata,
-links to the generated notebooks, formulas without the network.
+``{api} module``, ``{kinds}``, ``{only-notebook}``. Besides: the path of the execution cache, alt text from output
+metadata, links to the generated notebooks, formulas without the network.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from tools import bibliography, execution, ledger, project
+from tools import bibliography, execution, kinds, ledger, project
 
 LOGGER = logging.getLogger(__name__)
 
@@ -131,6 +131,15 @@ class Libraries(BookDirective):
             raise self.error(f"book/libraries.yml has no row for chapter {chapter}")
         table = ledger.as_list_table(rows, "rl-ledger rl-libraries")
         return self.parse(f"As of {ledger.libraries_date(self.root())}:\n\n{table}")
+
+
+class Kinds(BookDirective):
+    """The table of the kinds of frequencies."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(kinds.__file__)
+        self.env.note_dependency(str(import_module("rope_lessons.kinds").__file__))
+        return self.parse(ledger.as_list_table(kinds.table(), "rl-ledger"))
 
 
 class OnlyNotebook(SphinxDirective):
@@ -357,15 +366,20 @@ def repair_roles(app: Sphinx, pagename: str, templatename: str, context: dict[st
         context["body"] = context["body"].replace('<div role="list" class="citation-list">', "<div>")
 
 
-MATHJAX = ("tex-chtml.js", "input/tex", "output/chtml", "a11y", "sre")
+# startup.js loads core.js and what mathjax3_config (_config.yml) asks for.
+MATHJAX = (
+    *("startup.js", "core.js", "input/tex.js", "input/tex/extensions"),
+    *("output/chtml.js", "output/chtml/fonts", "a11y/assistive-mml.js"),
+)
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
-    """Only what the pages load: the program, its fonts and the part for screen readers."""
+    """Only what the pages load: the program, its fonts and the MathML for screen readers."""
     if error is not None or app.builder.format != "html":
         return
     source = Path(str(distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline/static/mathjax")))
     target = Path(app.outdir) / "_static" / "mathjax"
+    shutil.rmtree(target, ignore_errors=True)  # nothing of an earlier build
     for name in MATHJAX:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if (source / name).is_dir():
@@ -376,7 +390,7 @@ def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     bibliography.register()
-    app.config.mathjax_path = "mathjax/tex-chtml.js"
+    app.config.mathjax_path = "mathjax/startup.js"
     NbElementRenderer.render_image = render_image
     app.connect("config-inited", set_cache_path)
     app.connect("env-updated", update_status)
@@ -388,6 +402,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     directives: dict[str, type[SphinxDirective]] = {
         "claims": Claims,
         "libraries": Libraries,
+        "kinds": Kinds,
         "only-notebook": OnlyNotebook,
         "api": Api,
         "chapter-graph": ChapterGraph,

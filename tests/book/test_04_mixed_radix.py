@@ -451,9 +451,9 @@ def test_library_transformers_by_longrope():
 
 def test_the_dictionary_of_vllm():
     rope = {"rope_type": "ntk", "rope_theta": 10_000.0, "factor": 8.0}
-    mixed = rl.Scheme.from_hf({**rope, "mixed_b": 0.75}, head_dim=128)
+    mixed = rl.scheme_from_hf({**rope, "mixed_b": 0.75}, head_dim=128)
     assert mixed == rl.scheme("ntk-mixed", dim=128, factor=8, exponent=0.75)
-    assert rl.Scheme.from_hf(rope, head_dim=128) == rl.scheme("ntk-fixed", dim=128, factor=8)
+    assert rl.scheme_from_hf(rope, head_dim=128) == rl.scheme("ntk-fixed", dim=128, factor=8)
 
 
 def test_chapter_exists():

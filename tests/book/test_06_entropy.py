@@ -287,7 +287,7 @@ def read_scale(tokens: int, **options) -> torch.Tensor:
     causal = options.pop("causal", True)
     scheme = rl.scheme("nope", scale=rl.LogN(4, floor=2), base_scale=1.0, causal=causal)
     k = torch.ones(1, 1, tokens, 1)
-    one, zero = (rl.attention_with_lse(q, k, k, scheme, **options)[1][0, 0] for q in (k, 0 * k))
+    one, zero = (rl.attention(q, k, k, scheme, **options, return_lse=True)[1][0, 0] for q in (k, 0 * k))
     return one - zero
 
 

@@ -46,7 +46,7 @@ def test_eq_rerope_distance(slope):
     q, k = random(2, length, dim).unbind()
     omega = rl.rope_frequencies(dim)
     bent = rl.scheme("leaky-rerope", dim=dim, window=7, slope=slope, base_scale=1.0)
-    lse = rl.attention_with_lse(q[None, None], k[None, None], k[None, None], bent)[1][0, 0]
+    lse = rl.attention(q[None, None], k[None, None], k[None, None], bent, return_lse=True)[1][0, 0]
     for i in range(length):
         far = torch.tensor([g(i - j, 7, slope) for j in range(i + 1)], dtype=torch.float64)
         turned = rl.apply_rotary(q[i].expand(i + 1, dim), far, omega, layout="half")
@@ -230,7 +230,7 @@ def test_thm_rerope_backward(slope, window):
     leaves = [x.clone()[None, None].requires_grad_() for x in (q, k, v)]
     bent = rl.scheme("leaky-rerope", dim=dim, window=window, slope=slope)
     for backend in ("reference", "flash"):
-        expected, expected_lse = rl.attention_with_lse(*leaves, bent, backend=backend)
+        expected, expected_lse = rl.attention(*leaves, bent, backend=backend, return_lse=True)
         assert torch.allclose(expected[0, 0], output, atol=1e-12)
         assert torch.allclose(expected_lse[0, 0], lse, atol=1e-12)
         wanted = [x[0, 0] for x in torch.autograd.grad(expected, leaves, grad[None, None])]
@@ -515,7 +515,7 @@ def test_library_transformers():
     assert set(ROPE_INIT_FUNCTIONS) == {"linear", "dynamic", "yarn", "longrope", "llama3", "proportional"}
     for name, options in (("rerope", {}), ("leaky-rerope", {"slope": 1 / 8})):
         with pytest.raises(ValueError, match="window"):
-            rl.scheme(name, dim=64, window=16, **options).to_hf()
+            rl.scheme_to_hf(rl.scheme(name, dim=64, window=16, **options))
 
 
 def test_library_torch():

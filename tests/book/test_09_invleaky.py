@@ -325,12 +325,12 @@ def test_library_transformers():
     from tests.llama import llama
 
     method = rl.METHODS["invleaky"](layers=1, dim=16, window=8, slope=16, base=80_000.0)
-    assert method.test[0].to_hf() == {"rope_type": "default", "rope_theta": 80_000.0}
+    assert rl.scheme_to_hf(method.test[0]) == {"rope_type": "default", "rope_theta": 80_000.0}
     found = llama({"rope_type": "default", "rope_theta": 80_000.0}).rotary_emb.inv_freq
     frequencies: Any = method.test[0].frequencies
     assert torch.allclose(found.double(), frequencies(), rtol=1e-6)
     with pytest.raises(ValueError, match="window"):
-        method.train[0].to_hf()
+        rl.scheme_to_hf(method.train[0])
 
 
 def test_chapter_exists():

@@ -43,7 +43,7 @@ def test_eq_gpu_work():
         assert step.flops == 4 * dim * heads * pairs == 4 * dim * heads * length * (length + 1) // 2
         assert step.bytes == 2 * item * dim * (heads + kv_heads) * length + 4 * heads * length
     q, k = torch.randn(1, 4, 32, 8), torch.randn(1, 2, 32, 8)
-    output, lse = rl.attention_with_lse(q, k, k, rl.scheme("rope", dim=8), backend="flash")
+    output, lse = rl.attention(q, k, k, rl.scheme("rope", dim=8), backend="flash", return_lse=True)
     moved = sum(x.nbytes for x in (q, k, k, output, lse))
     assert cost.plain_cost(Sizes(32, 4, 2, 8, 4))[1].bytes == moved
     toy = cost.plain_cost(Sizes(5, 1, 1, 4, 4))[1]
