@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from benchmarks import command, decode, memory, rotary, speed, training
-from rope_lessons.lab.byte_lm import CHECKPOINTS
+from rope_lessons.models.byte_lm import CHECKPOINTS
 from rope_lessons.stored import check_writable, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent

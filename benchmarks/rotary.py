@@ -15,7 +15,8 @@ from torch import Tensor
 
 from benchmarks import command
 from benchmarks.timing import in_turns
-from rope_lessons import rope_frequencies, rotary_table, rotate
+from rope_lessons import rope_frequencies, rotary_table
+from rope_lessons.rotary import rotate
 
 TARGET = 0.86  # of the bandwidth of a copy
 BATCH, HEADS, KV_HEADS, LENGTH, DIM = 4, 32, 8, 8192, 128

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from rope_lessons import Scheme, apply_rotary, attention, rope_frequencies, rotary_table, rotate, scheme
+from rope_lessons import Scheme, apply_rotary, attention, rope_frequencies, rotary_table, scheme
+from rope_lessons.rotary import rotate
 
 Side = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -174,3 +174,13 @@ def check_frequencies(frequencies: Any, dims: tuple[int, ...] = (1, 2)) -> None:
         shapes = {1: "(dim/2,)", 2: "(heads, dim/2)"}
         wanted = " or ".join(shapes[d] for d in dims)
         raise ValueError(f"frequencies must have shape {wanted}, got {tuple(frequencies.shape)}")
+
+
+def check_whole(n: int | torch.Tensor) -> torch.Tensor:
+    """The argument ``n`` of ``digits`` and ``mixed_digits`` as an int64 tensor."""
+    if isinstance(n, int) and not isinstance(n, bool) and abs(n) < 2**63:
+        return torch.tensor(n)
+    if not isinstance(n, torch.Tensor) or n.dtype != torch.int64:
+        raise TypeError(f"n must be an int or an int64 tensor, got {shown(n)} of type {type(n).__name__}")
+    check_readable("n", n)
+    return n

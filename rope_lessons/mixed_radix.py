@@ -10,8 +10,7 @@ import math
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import as_float, check_bases, check_not_negative, check_positive, shown
-from rope_lessons.radix import whole_numbers
+from rope_lessons._checks import as_float, check_bases, check_not_negative, check_positive, check_whole, shown
 from rope_lessons.sinusoidal import rope_frequencies
 
 
@@ -19,7 +18,7 @@ def mixed_digits(n: int | Tensor, bases: list[int] | tuple[int, ...]) -> Tensor:
     r"""The digits of ``n`` in a mixed radix, units first: :math:`\lfloor n/(\beta_0\cdots\beta_{t-1})\rfloor \bmod
     \beta_t`.
 
-    The inverse is :func:`~rope_lessons.from_digits` with the same ``bases``.
+    The inverse is :func:`~rope_lessons.radix.from_digits` with the same ``bases``.
 
     Args:
         n: int, or int64 tensor ``(...)``, from 0 to the product of the bases minus 1.
@@ -37,7 +36,7 @@ def mixed_digits(n: int | Tensor, bases: list[int] | tuple[int, ...]) -> Tensor:
     tensor([0, 5, 5, 4])
     """
     check_bases("bases", bases)
-    n = whole_numbers(n)
+    n = check_whole(n)
     largest = math.prod(bases) - 1
     if n.numel() and not 0 <= int(n.min()) <= int(n.max()) <= largest:
         low, high = int(n.min()), int(n.max())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_bool, check_choice, check_positive, check_tensor
-from rope_lessons.attention import attention
+from rope_lessons.engine import attention
 from rope_lessons.rotary import LAYOUTS, apply_rotary
 from rope_lessons.schemes import FrequencySpec, Scheme
 

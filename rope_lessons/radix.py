@@ -24,7 +24,7 @@ from rope_lessons._checks import (
     check_positive,
     check_readable,
     check_tensor,
-    shown,
+    check_whole,
 )
 from rope_lessons.sinusoidal import rope_frequencies
 
@@ -52,7 +52,7 @@ def digits(n: int | Tensor, base: int, length: int) -> Tensor:
     """
     check_count("base", base, least=2)
     check_count("length", length, least=1, most=63, why="the digits of the largest int64 in base 2")
-    n = whole_numbers(n)
+    n = check_whole(n)
     if n.numel() and not 0 <= int(n.min()) <= int(n.max()) < base**length:
         low, high = int(n.min()), int(n.max())
         found = str(low) if low == high else f"{low} to {high}"
@@ -64,21 +64,11 @@ def digits(n: int | Tensor, base: int, length: int) -> Tensor:
     return torch.stack(found_digits, dim=-1)
 
 
-def whole_numbers(n: int | Tensor) -> Tensor:
-    """The argument ``n`` of :func:`~rope_lessons.digits` and :func:`~rope_lessons.mixed_digits` as an int64 tensor."""
-    if isinstance(n, int) and not isinstance(n, bool) and abs(n) < 2**63:
-        return torch.tensor(n)
-    if not isinstance(n, Tensor) or n.dtype != torch.int64:
-        raise TypeError(f"n must be an int or an int64 tensor, got {shown(n)} of type {type(n).__name__}")
-    check_readable("n", n)
-    return n
-
-
 def from_digits(digits: Tensor, base: int | list[int] | tuple[int, ...]) -> Tensor:
     r"""The number :math:`\sum_t a_t \beta^t` with the digits :math:`a_t`, units first. The inverse of :func:`digits`.
 
     With a list of bases, digit :math:`t` is worth :math:`\beta_0\cdots\beta_{t-1}` instead: the inverse of
-    :func:`~rope_lessons.mixed_digits`.
+    :func:`~rope_lessons.mixed_radix.mixed_digits`.
 
     Args:
         digits: int64 ``(..., length)``, each from 0 to its base minus 1.

@@ -174,7 +174,7 @@ def equal_mean_positions(
 
 
 def check_equal_mean(distribution: str, mean: float | None, max_length: int | None, alpha: float | None) -> None:
-    """The arguments of :func:`~rope_lessons.equal_mean_positions` that are its distribution, before a length is known."""
+    """The arguments of :func:`equal_mean_positions` that are its distribution, before a length is known."""
     check_choice("distribution", distribution, DISTRIBUTIONS)
     if mean is not None:
         check_not_negative("mean", mean)

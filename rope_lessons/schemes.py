@@ -125,7 +125,7 @@ class Scheme:
     Args:
         frequencies: a :class:`FrequencySpec`; None turns nothing (NoPE).
         layout: which channels form a pair, ``"half"`` or ``"interleaved"``.
-        window, slope: the distance map of :func:`~rope_lessons.leaky_distance`; slope 1 is RoPE.
+        window, slope: the distance map of :func:`~rope_lessons.rerope.leaky_distance`; slope 1 is RoPE.
         scale: a :class:`LogN`, or None for 1.
         rotary_scale: multiplies turned queries and keys (YaRN's attention factor); logits get its square.
         base_scale: factor on the scores, :math:`1/\\sqrt{d}` of the head dimension by default.

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 from rope_lessons.schemes import Plan
 from rope_lessons.stored import write_whole
 

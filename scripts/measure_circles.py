@@ -21,7 +21,7 @@ from common import digest, measure, provenance, store, trained
 from torch import Tensor
 
 import rope_lessons as rl
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 from rope_lessons.schemes import scheme
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -129,7 +129,7 @@ def entropies(model: byte_lm.ByteLM, windows: Tensor, length: int, method: Metho
         all_k = rl.apply_rotary(k, positions, frequencies, layout=layout, scale=attention_factor)
         hidden = positions > positions[-length // 8 :, None]  # (length/8, length): keys that come later
         scores = (last_q @ all_k.mT / math.sqrt(DIM)).masked_fill(hidden, -math.inf)
-        found.append(rl.attention_entropy(scores.softmax(dim=-1)).mean().item())
+        found.append(rl.entropy.attention_entropy(scores.softmax(dim=-1)).mean().item())
         return attend_with(frequencies)(q, k, v, scheme)
 
     plan = (scheme("rope", dim=DIM, rotary_scale=attention_factor),) * CONFIG.layers

@@ -22,8 +22,9 @@ import torch.nn.functional as F
 from common import MODELS, digest, measure, provenance, source, store, train_and_keep, trained, training_text
 from torch import Tensor
 
-from rope_lessons import LogN, Plan, attention, attention_entropy, scheme
-from rope_lessons.lab import byte_lm
+from rope_lessons import LogN, Plan, attention, scheme
+from rope_lessons.entropy import attention_entropy
+from rope_lessons.models import byte_lm
 
 SEEDS, FEW = (0, 1, 2, 3, 4), (0, 1, 2)
 CONFIG = byte_lm.Config()

@@ -25,7 +25,7 @@ from common import MODELS, ROOT, digest, measure, provenance, source, store, tra
 from torch import Tensor
 
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config()

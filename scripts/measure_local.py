@@ -23,9 +23,9 @@ from common import MODELS, digest, measure, provenance, source, store, train_and
 from torch import Tensor
 
 from rope_lessons import attention
-from rope_lessons.lab import byte_lm, recall
 from rope_lessons.local import alibi_slopes
 from rope_lessons.methods import METHODS, Method
+from rope_lessons.models import byte_lm, recall
 from rope_lessons.schemes import LogN, Plan, Scheme, scheme
 
 SEEDS = (0, 1, 2)

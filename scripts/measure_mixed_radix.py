@@ -15,7 +15,7 @@ from common import digest, measure, provenance, store, trained
 from torch import Tensor
 
 from rope_lessons import LogN, Scheme, apply_rotary, attention, scheme
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 SEEDS = (0, 1, 2, 3, 4)
 FACTOR, LENGTH = 8, 512

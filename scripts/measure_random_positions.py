@@ -27,8 +27,8 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons import LogN, scheme
-from rope_lessons.lab import byte_lm, masked_lm
 from rope_lessons.methods import Positions
+from rope_lessons.models import byte_lm, masked_lm
 from rope_lessons.schemes import Plan
 
 SEEDS = (0, 1, 2)
@@ -52,10 +52,10 @@ def squeezed(length: int, **ignored: Any) -> Tensor:
     return even(length, step=N / length)
 
 
-RANDOM: Positions = partial(rl.random_positions, max_length=L)
-GRID: Positions = partial(rl.grid_positions, max_length=L)
+RANDOM: Positions = partial(rl.random_positions.random_positions, max_length=L)
+GRID: Positions = partial(rl.random_positions.grid_positions, max_length=L)
 # One n for each sequence of a batch: the reason is in the chapter.
-EXPONENTIAL: Positions = partial(rl.equal_mean_positions, batch=CONFIG.batch)
+EXPONENTIAL: Positions = partial(rl.random_positions.equal_mean_positions, batch=CONFIG.batch)
 BETA: Positions = partial(EXPONENTIAL, distribution="beta", max_length=512, alpha=0.25)
 TRAINING: dict[str, Positions | None] = {"plain": None, "random": RANDOM, "equal-mean": EXPONENTIAL, "beta": BETA}
 AT_TEST: dict[str, dict[str, Positions | None]] = {

@@ -27,7 +27,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons import LogN, Scheme, scheme
-from rope_lessons.lab import byte_lm, recall
+from rope_lessons.models import byte_lm, recall
 
 SEEDS, FEW = (0, 1, 2, 3, 4), (0, 1, 2)  # the sweeps, the recall and the models trained with ReRoPE: a few seeds
 CONFIG = byte_lm.Config()
@@ -100,7 +100,7 @@ def attend_smooth(
     for distance in range(max(1, math.ceil(window - sigma)), math.floor(window + sigma) + 1):
         if distance >= len(index):
             break
-        bent = rl.smooth_leaky_distance(torch.tensor([distance]), window, slope, sigma)
+        bent = rl.rerope.smooth_leaky_distance(torch.tensor([distance]), window, slope, sigma)
         pairs = len(index) - distance
         values = (turn(q[:, :, distance:], bent.expand(pairs)) * k[:, :, :pairs]).sum(dim=-1)
         torch.diagonal(scores, offset=-distance, dim1=-2, dim2=-1).copy_(values)

@@ -60,11 +60,12 @@ from common import MODELS, ROOT, provenance, store
 from torch import nn
 
 from rope_lessons.lab import __main__ as command
-from rope_lessons.lab import byte_lm, checkpoint, evaluation, speed, text, training
+from rope_lessons.lab import checkpoint, evaluation, speed, text, training
 from rope_lessons.lab.__main__ import folder_of
 from rope_lessons.lab.evaluation import Evaluation, Trained
 from rope_lessons.lab.rows import trainings
 from rope_lessons.lab.training import Recipe, Team
+from rope_lessons.models import byte_lm
 from rope_lessons.stored import read_sealed, write_sealed, write_whole
 
 OUT = MODELS / "table"

@@ -30,7 +30,7 @@ from train_radix_checkpoint import LICENCE
 from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import checkpoint, evaluation, shootout, text, training
 from rope_lessons.lab.__main__ import folder_of
-from rope_lessons.lab.byte_lm import CHECKPOINTS
+from rope_lessons.models.byte_lm import CHECKPOINTS
 from rope_lessons.stored import write_whole
 
 ROWS = {  # training: rows that the chapter tests again

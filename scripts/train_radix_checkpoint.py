@@ -20,7 +20,7 @@ import torch
 from common import digest, measure, provenance, store, training_text
 from torch import Tensor
 
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 from rope_lessons.schemes import scheme
 
 SEEDS = (0, 1, 2, 3, 4)

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 import rope_lessons as rl
-from rope_lessons import METHODS, SCHEMES, FrequencySpec, LogN, Method, Scheme
+from rope_lessons import METHODS, FrequencySpec, LogN, Method, Scheme
 from rope_lessons.kinds import KINDS
+from rope_lessons.schemes import SCHEMES
+from tests.public import PUBLIC
 
 P3 = torch.arange(3)
 OMEGA = rl.rope_frequencies(8)
@@ -91,7 +93,7 @@ def attended(q: Any, k: Any, v: Any, frequencies: Any) -> Any:
 
 
 def of_mask(mask_mod: Any, **arguments: Any) -> Any:
-    return rl.dense_mask(mask_mod(**arguments), P3, P3)
+    return rl.local.dense_mask(mask_mod(**arguments), P3, P3)
 
 
 ENTRIES: dict[str, Entry] = {
@@ -122,7 +124,7 @@ ENTRIES: dict[str, Entry] = {
         {**NUMBERS, "short_factor": [1] * 4, "long_factor": [2] * 4, "length": 9, "train_length": 4},
     ),
     "longrope_attention_factor": (rl.longrope_attention_factor, {"factor": 2, "train_length": 64}),
-    "turns": (rl.turns, {"frequencies": OMEGA, "length": 64}),
+    "turns": (rl.circles.turns, {"frequencies": OMEGA, "length": 64}),
     "sinusoidal_encoding": (
         rl.sinusoidal_encoding,
         {"positions": P3, "dim": 8, "base": 10.0, "frequencies": None, "dtype": torch.float32},
@@ -131,51 +133,51 @@ ENTRIES: dict[str, Entry] = {
         rl.sinusoidal_encoding,
         {"positions": P3, "dim": 8, "base": 10.0, "frequencies": OMEGA, "dtype": torch.float32},
     ),
-    "sinusoidal_kernel": (rl.sinusoidal_kernel, {"distance": P3, "frequencies": OMEGA}),
+    "sinusoidal_kernel": (rl.sinusoidal.sinusoidal_kernel, {"distance": P3, "frequencies": OMEGA}),
     "rotary_table": (
         rl.rotary_table,
         {"positions": P3, "frequencies": OMEGA, "scale": 1.0, "dtype": torch.float32},
     ),
-    "rotate": (rl.rotate, {"x": X, "cos": COS, "sin": SIN, "layout": "half"}),
+    "rotate": (rl.rotary.rotate, {"x": X, "cos": COS, "sin": SIN, "layout": "half"}),
     "apply_rotary": (
         rl.apply_rotary,
         {"x": X, "positions": P3, "frequencies": OMEGA, "layout": "half", "scale": 1.0},
     ),
     "interleaved_to_half": (rl.interleaved_to_half, {"weight": torch.ones(16, 3), "heads": 2, "rotary_dim": 4}),
     "half_to_interleaved": (rl.half_to_interleaved, {"weight": torch.ones(16, 3), "heads": 2, "rotary_dim": 4}),
-    "digits": (rl.digits, {"n": 5, "base": 10, "length": 3}),
-    "from_digits": (rl.from_digits, {"digits": P3, "base": 10}),
-    "from_digits mixed": (rl.from_digits, {"digits": P3, "base": (5, 5, 5)}),
-    "mixed_digits": (rl.mixed_digits, {"n": 5, "bases": (60, 60)}),
-    "decode_position": (rl.decode_position, {"encoding": rl.sinusoidal_encoding(P3, 8), "frequencies": OMEGA}),
-    "leaky_distance": (rl.leaky_distance, {"distance": P3, "window": 2, "slope": 0.5}),
+    "digits": (rl.radix.digits, {"n": 5, "base": 10, "length": 3}),
+    "from_digits": (rl.radix.from_digits, {"digits": P3, "base": 10}),
+    "from_digits mixed": (rl.radix.from_digits, {"digits": P3, "base": (5, 5, 5)}),
+    "mixed_digits": (rl.mixed_radix.mixed_digits, {"n": 5, "bases": (60, 60)}),
+    "decode_position": (rl.radix.decode_position, {"encoding": rl.sinusoidal_encoding(P3, 8), "frequencies": OMEGA}),
+    "leaky_distance": (rl.rerope.leaky_distance, {"distance": P3, "window": 2, "slope": 0.5}),
     "smooth_leaky_distance": (
-        rl.smooth_leaky_distance,
+        rl.rerope.smooth_leaky_distance,
         {"distance": P3, "window": 2, "slope": 0.5, "sigma": 1},
     ),
-    "trained_distances": (rl.trained_distances, {"train_length": 9, "window": 2, "slope": 3}),
-    "covered_length": (rl.covered_length, {"train_length": 9, "window": 2, "slope": 3}),
-    "slope_for": (rl.slope_for, {"train_length": 9, "window": 2, "length": 64}),
-    "invleaky_rule": (rl.invleaky_rule, {"train_length": 64, "factor": 2}),
-    "random_positions": (rl.random_positions, {**LENGTHS, "max_length": 9}),
-    "grid_positions": (rl.grid_positions, {**LENGTHS, "max_length": 9}),
+    "trained_distances": (rl.invleaky.trained_distances, {"train_length": 9, "window": 2, "slope": 3}),
+    "covered_length": (rl.invleaky.covered_length, {"train_length": 9, "window": 2, "slope": 3}),
+    "slope_for": (rl.invleaky.slope_for, {"train_length": 9, "window": 2, "length": 64}),
+    "invleaky_rule": (rl.invleaky.invleaky_rule, {"train_length": 64, "factor": 2}),
+    "random_positions": (rl.random_positions.random_positions, {**LENGTHS, "max_length": 9}),
+    "grid_positions": (rl.random_positions.grid_positions, {**LENGTHS, "max_length": 9}),
     "equal_mean_positions": (
-        rl.equal_mean_positions,
+        rl.random_positions.equal_mean_positions,
         {**LENGTHS, "distribution": "exponential", "mean": 2, "max_length": None, "alpha": None},
     ),
     "equal_mean_positions beta": (
-        rl.equal_mean_positions,
+        rl.random_positions.equal_mean_positions,
         {**LENGTHS, "distribution": "beta", "mean": 2, "max_length": 9, "alpha": 0.5},
     ),
     "log_n_scale": (rl.log_n_scale, {"counts": P3, "train_length": 64, "clip": True, "floor": 4}),
     "LogN": (LogN, {"train_length": 64, "clip": True, "floor": 4}),
-    "attention_entropy": (rl.attention_entropy, {"weights": torch.ones(2, 3) / 3}),
+    "attention_entropy": (rl.entropy.attention_entropy, {"weights": torch.ones(2, 3) / 3}),
     "alibi_slopes": (rl.alibi_slopes, {"heads": 2, "device": None}),
-    "alibi_channels": (rl.alibi_channels, {"q": X, "k": X, "k_positions": P3, "digits": 2}),
-    "window_mask": (lambda **found: of_mask(rl.window_mask, **found), {"window": 2}),
-    "lambda_mask": (lambda **found: of_mask(rl.lambda_mask, **found), {"window": 2, "sinks": 1}),
-    "dense_mask": (rl.dense_mask, {"mask_mod": rl.causal_mask, "query_index": P3, "key_index": P3}),
-    "receptive_field": (rl.receptive_field, {"window": 2, "layers": 2, "causal": True}),
+    "alibi_channels": (rl.local.alibi_channels, {"q": X, "k": X, "k_positions": P3, "digits": 2}),
+    "window_mask": (lambda **found: of_mask(rl.local.window_mask, **found), {"window": 2}),
+    "lambda_mask": (lambda **found: of_mask(rl.local.lambda_mask, **found), {"window": 2, "sinks": 1}),
+    "dense_mask": (rl.local.dense_mask, {"mask_mod": rl.local.causal_mask, "query_index": P3, "key_index": P3}),
+    "receptive_field": (rl.local.receptive_field, {"window": 2, "layers": 2, "causal": True}),
     "Scheme": (
         Scheme,
         {
@@ -198,8 +200,8 @@ ENTRIES: dict[str, Entry] = {
             "name": "m",
             "train": (ROPE,),
             "test": (ROPE,),
-            "train_positions": rl.random_positions,
-            "test_positions": rl.grid_positions,
+            "train_positions": rl.random_positions.random_positions,
+            "test_positions": rl.random_positions.grid_positions,
         },
     ),
     "scheme_from_hf": (
@@ -382,7 +384,7 @@ def test_a_fault_is_found() -> None:
 def test_every_public_name_is_swept() -> None:
     no_call = {"SCHEMES", "Plan", "nn", "causal_mask"}  # constants, a type, a module, and a mask of given indices
     swept = {re.split(r"[ .,(]", name)[0] for name in ENTRIES}
-    assert set(rl.__all__) - no_call <= swept
+    assert PUBLIC.keys() - no_call <= swept
     in_nn = {name for name, value in vars(rl.nn).items() if getattr(value, "__module__", "") == rl.nn.__name__}
     assert {f"nn.{name}" for name in in_nn if not name.startswith("_")} <= ENTRIES.keys()
     assert {f"FrequencySpec {kind}" for kind in KINDS} <= ENTRIES.keys()

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 from tools.project import ROOT
 
 STORED = json.loads((ROOT / "results" / "radix_byte_lm.json").read_text("utf8"))

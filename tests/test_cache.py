@@ -16,7 +16,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons import METHODS, FrequencySpec, KVCache, LogN, Scheme, scheme
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 from tests.test_attention import ROPE, SETTINGS, inputs
 
 L = 13

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import rope_lessons as rl
+from tests.public import PUBLIC
 
 DIM, FACTOR, TRAINED = 128, 8.0, 4096  # of the measured differences between paper and code
 
@@ -23,7 +24,7 @@ def kept(frequencies: Tensor, factor: float, base: float = 10_000.0) -> Tensor:
 
 
 def done(dim: int = DIM, length: int = TRAINED, base: float = 10_000.0) -> Tensor:
-    return rl.turns(rl.rope_frequencies(dim, base), length)
+    return rl.circles.turns(rl.rope_frequencies(dim, base), length)
 
 
 # --- turns --------------------------------------------------------------------------------------------------------
@@ -34,7 +35,7 @@ def test_turns_counts_round_trips(device: torch.device) -> None:
     frequencies = rl.rope_frequencies(16, device=device)
     angles = torch.arange(1001, device=device)[:, None] * frequencies
     passed = (angles / (2 * math.pi)).floor().diff(dim=0).sum(dim=0)
-    found = rl.turns(frequencies, 1000)
+    found = rl.circles.turns(frequencies, 1000)
     assert found.dtype == torch.float64
     assert found.device.type == device.type
     assert torch.equal(found.floor(), passed)
@@ -42,7 +43,7 @@ def test_turns_counts_round_trips(device: torch.device) -> None:
 
 def test_turns_per_head() -> None:
     heads = torch.stack((rl.rope_frequencies(8), rl.rope_frequencies(8, 100.0)))
-    assert torch.equal(rl.turns(heads, 64)[1], rl.turns(heads[1], 64))
+    assert torch.equal(rl.circles.turns(heads, 64)[1], rl.circles.turns(heads[1], 64))
 
 
 def test_first_pair_that_does_not_go_round() -> None:
@@ -94,8 +95,8 @@ def test_llama3_is_the_papers_ramp_with_other_limits(device: torch.device) -> No
 
 
 def test_default_base_is_that_of_all_functions() -> None:
-    for name in rl.__all__:
-        parameters = inspect.signature(getattr(rl, name)).parameters if name.endswith("_frequencies") else {}
+    for name, thing in PUBLIC.items():
+        parameters = inspect.signature(thing).parameters if name.endswith("_frequencies") else {}
         if "base" in parameters:
             assert parameters["base"].default == 10_000.0, name
 

@@ -17,7 +17,8 @@ import pytest
 from benchmarks import decode, rotary, speed, timing
 from benchmarks import training as benchmarks_training
 from rope_lessons import figures, stored
-from rope_lessons.lab import byte_lm, masked_lm, training
+from rope_lessons.lab import training
+from rope_lessons.models import byte_lm, masked_lm
 from rope_lessons.stored import check_writable
 from tools.project import ROOT
 

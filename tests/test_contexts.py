@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import rope_lessons as rl
 from rope_lessons import FrequencySpec, LogN, Scheme
-from rope_lessons.attention import flash
+from rope_lessons.engine import flash
 from tests.test_attention import ROPE
 from tests.test_schemes import OPTIONS
 

@@ -1,4 +1,4 @@
-"""The counts of ``attention/cost.py`` beside what the engine does: the kernels' arguments, the merges, the turns."""
+"""The counts of ``engine/cost.py`` beside what the engine does: the kernels' arguments, the merges, the turns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rope_lessons as rl
-from rope_lessons.attention import bands, cost, flash, kernels
-from rope_lessons.attention.cost import Sizes, Step
-from rope_lessons.attention.parts import causal_band
+from rope_lessons.engine import bands, cost, flash, kernels
+from rope_lessons.engine.cost import Sizes, Step
+from rope_lessons.engine.parts import causal_band
 
 GRAIN = kernels.KERNELS["cpu"].grain
 SCHEMES = {

@@ -11,8 +11,25 @@ import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons import METHODS, FrequencySpec, LogN, Method, Scheme
+from rope_lessons import (
+    METHODS,
+    FrequencySpec,
+    LogN,
+    Method,
+    Scheme,
+    circles,
+    entropy,
+    invleaky,
+    local,
+    mixed_radix,
+    radix,
+    random_positions,
+    rerope,
+    rotary,
+    sinusoidal,
+)
 from rope_lessons.hf import HF_TYPES
+from tests.public import PUBLIC
 
 P3 = torch.arange(3)
 OMEGA = rl.rope_frequencies(4)
@@ -28,7 +45,7 @@ def turn(x: Any = X, positions: Any = P3, frequencies: Any = OMEGA, layout: Any 
 
 
 def rotate(x: Any = X, cos: Any = TABLE[0], sin: Any = TABLE[1], layout: Any = "half") -> Any:
-    return rl.rotate(x, cos, sin, layout=layout)
+    return rotary.rotate(x, cos, sin, layout=layout)
 
 
 def attend(q: Any = X, k: Any = X, v: Any = X, scheme: Any = ROPE, **options: Any) -> Any:
@@ -36,7 +53,7 @@ def attend(q: Any = X, k: Any = X, v: Any = X, scheme: Any = ROPE, **options: An
 
 
 def beta_positions(max_length: Any = 9, alpha: Any = 1.0) -> Any:
-    return rl.equal_mean_positions(4, distribution="beta", max_length=max_length, alpha=alpha)
+    return random_positions.equal_mean_positions(4, distribution="beta", max_length=max_length, alpha=alpha)
 
 
 def cached(scheme: Any = ROPE, **options: Any) -> rl.KVCache:
@@ -234,8 +251,8 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "turns": [
-        *not_frequencies(lambda v: rl.turns(v, 64))[:3],
-        *not_a_count("length", lambda v: rl.turns(OMEGA, v), 1),
+        *not_frequencies(lambda v: circles.turns(v, 64))[:3],
+        *not_a_count("length", lambda v: circles.turns(OMEGA, v), 1),
     ],
     "ntk_by_parts_frequencies": [
         *not_even(lambda v: parts(dim=v)),
@@ -309,8 +326,8 @@ CASES: dict[str, list[Case]] = {
         (lambda: encode(dtype=torch.int64), TypeError, "dtype must be one of torch.float32, … got torch.int64"),
     ],
     "sinusoidal_kernel": [
-        *not_positions("distance", lambda v: rl.sinusoidal_kernel(v, OMEGA)),
-        *not_frequencies(lambda v: rl.sinusoidal_kernel(P3, v)),
+        *not_positions("distance", lambda v: sinusoidal.sinusoidal_kernel(v, OMEGA)),
+        *not_frequencies(lambda v: sinusoidal.sinusoidal_kernel(P3, v)),
     ],
     "rotary_table": [
         *not_positions("positions", lambda v: rl.rotary_table(v, OMEGA)),
@@ -414,176 +431,272 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "digits": [
-        *not_a_count("base", lambda v: rl.digits(5, v, 3), 2),
-        *not_a_count("length", lambda v: rl.digits(5, 10, v), 1),
+        *not_a_count("base", lambda v: radix.digits(5, v, 3), 2),
+        *not_a_count("length", lambda v: radix.digits(5, 10, v), 1),
         (
-            lambda: rl.digits(5, 10, 2**31),
+            lambda: radix.digits(5, 10, 2**31),
             ValueError,
             "length must be an int of at least 1 and at most 63 (the digits of the largest int64 in base 2), got 214",
         ),
-        (lambda: rl.digits(P3.to(META), 10, 3), ValueError, "n must hold values, which are read here, got a tensor on"),
-        (lambda: rl.digits(-1, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got -1"),
-        (lambda: rl.digits(1000, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got 1000"),
         (
-            lambda: rl.digits(torch.tensor([4, 8]), 2, 3),
+            lambda: radix.digits(P3.to(META), 10, 3),
+            ValueError,
+            "n must hold values, which are read here, got a tensor on",
+        ),
+        (lambda: radix.digits(-1, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got -1"),
+        (lambda: radix.digits(1000, 10, 3), ValueError, "n must be from 0 to base**length - 1 = 999, got 1000"),
+        (
+            lambda: radix.digits(torch.tensor([4, 8]), 2, 3),
             ValueError,
             "n must be from 0 to base**length - 1 = 7, got 4 to 8",
         ),
-        (lambda: rl.digits(1.5, 10, 3), TypeError, "n must be an int or an int64 tensor, got 1.5 of type float"),
-        (lambda: rl.digits(True, 10, 3), TypeError, "n must be an int or an int64 tensor, got True of type bool"),
-        (lambda: rl.digits(P3.float(), 10, 3), TypeError, "n must be an int or an int64 tensor, got tensor("),
-        (lambda: rl.digits(2**63, 10, 30), TypeError, "n must be an int or an int64 tensor, got 9223372036854775808"),
+        (lambda: radix.digits(1.5, 10, 3), TypeError, "n must be an int or an int64 tensor, got 1.5 of type float"),
+        (lambda: radix.digits(True, 10, 3), TypeError, "n must be an int or an int64 tensor, got True of type bool"),
+        (lambda: radix.digits(P3.float(), 10, 3), TypeError, "n must be an int or an int64 tensor, got tensor("),
+        (
+            lambda: radix.digits(2**63, 10, 30),
+            TypeError,
+            "n must be an int or an int64 tensor, got 9223372036854775808",
+        ),
     ],
     "from_digits": [
-        *not_a_count("base", lambda v: rl.from_digits(P3, v), 2),
-        (lambda: rl.from_digits(P3, 2), ValueError, "digits must be from 0 to base - 1 = 1, got [0, 1, 2]"),
-        (lambda: rl.from_digits(-P3, 5), ValueError, "digits must be from 0 to base - 1 = 4, got [0, -1, -2]"),
-        (lambda: rl.from_digits(P3.double(), 5), TypeError, "digits must be an int64 tensor, got torch.float64"),
-        (lambda: rl.from_digits([1], 5), TypeError, "digits must be an int64 tensor, got list"),
+        *not_a_count("base", lambda v: radix.from_digits(P3, v), 2),
+        (lambda: radix.from_digits(P3, 2), ValueError, "digits must be from 0 to base - 1 = 1, got [0, 1, 2]"),
+        (lambda: radix.from_digits(-P3, 5), ValueError, "digits must be from 0 to base - 1 = 4, got [0, -1, -2]"),
+        (lambda: radix.from_digits(P3.double(), 5), TypeError, "digits must be an int64 tensor, got torch.float64"),
+        (lambda: radix.from_digits([1], 5), TypeError, "digits must be an int64 tensor, got list"),
         (
-            lambda: rl.from_digits(torch.arange(30) % 10, 10),
+            lambda: radix.from_digits(torch.arange(30) % 10, 10),
             ValueError,
             "digits must have shape (..., length) … got shape (30,",
         ),
-        *not_bases("base", lambda v: rl.from_digits(P3, v)),
+        *not_bases("base", lambda v: radix.from_digits(P3, v)),
         (
-            lambda: rl.from_digits(P3, (60, 60)),
+            lambda: radix.from_digits(P3, (60, 60)),
             ValueError,
             "digits must have shape (..., 2) with a product of the bases of at most 2**63, got shape (3,)",
         ),
-        (lambda: rl.from_digits(P3, [2**21] * 3 + [2]), ValueError, "digits must have shape (..., 4) with a product"),
-        (lambda: rl.from_digits(P3, (5, 5, 2)), ValueError, "digits must be from 0 to base - 1 = [4, 4, 1], got [0, "),
-        (lambda: rl.from_digits(-P3, (5, 5, 5)), ValueError, "digits must be from 0 to base - 1 = [4, 4, 4], got [0, "),
+        (
+            lambda: radix.from_digits(P3, [2**21] * 3 + [2]),
+            ValueError,
+            "digits must have shape (..., 4) with a product",
+        ),
+        (
+            lambda: radix.from_digits(P3, (5, 5, 2)),
+            ValueError,
+            "digits must be from 0 to base - 1 = [4, 4, 1], got [0, ",
+        ),
+        (
+            lambda: radix.from_digits(-P3, (5, 5, 5)),
+            ValueError,
+            "digits must be from 0 to base - 1 = [4, 4, 4], got [0, ",
+        ),
     ],
     "mixed_digits": [
-        *not_bases("bases", lambda v: rl.mixed_digits(5, v)),
-        (lambda: rl.mixed_digits(-1, (60, 24)), ValueError, "n must be from 0 to the product of bases minus 1 = 1439"),
-        (lambda: rl.mixed_digits(1440, (60, 24)), ValueError, "n must be from 0 … = 1439, got 1440"),
-        (lambda: rl.mixed_digits(P3 + 1, (2,)), ValueError, "n must be from 0 … = 1, got 1 to 3"),
-        (lambda: rl.mixed_digits(1.5, (60,)), TypeError, "n must be an int or an int64 tensor, got 1.5 of type float"),
-        (lambda: rl.mixed_digits(True, (60,)), TypeError, "n must be an int or an int64 tensor, got True of type bool"),
-        (lambda: rl.mixed_digits(P3.float(), (60,)), TypeError, "n must be an int or an int64 tensor, got tensor("),
-        (lambda: rl.mixed_digits(2**63, (60,)), TypeError, "n must be an int … got 9223372036854775808"),
+        *not_bases("bases", lambda v: mixed_radix.mixed_digits(5, v)),
+        (
+            lambda: mixed_radix.mixed_digits(-1, (60, 24)),
+            ValueError,
+            "n must be from 0 to the product of bases minus 1 = 1439",
+        ),
+        (lambda: mixed_radix.mixed_digits(1440, (60, 24)), ValueError, "n must be from 0 … = 1439, got 1440"),
+        (lambda: mixed_radix.mixed_digits(P3 + 1, (2,)), ValueError, "n must be from 0 … = 1, got 1 to 3"),
+        (
+            lambda: mixed_radix.mixed_digits(1.5, (60,)),
+            TypeError,
+            "n must be an int or an int64 tensor, got 1.5 of type float",
+        ),
+        (
+            lambda: mixed_radix.mixed_digits(True, (60,)),
+            TypeError,
+            "n must be an int or an int64 tensor, got True of type bool",
+        ),
+        (
+            lambda: mixed_radix.mixed_digits(P3.float(), (60,)),
+            TypeError,
+            "n must be an int or an int64 tensor, got tensor(",
+        ),
+        (lambda: mixed_radix.mixed_digits(2**63, (60,)), TypeError, "n must be an int … got 9223372036854775808"),
     ],
     "decode_position": [
-        *not_frequencies(lambda v: rl.decode_position(torch.ones(4), v)),
+        *not_frequencies(lambda v: radix.decode_position(torch.ones(4), v)),
         (
-            lambda: rl.decode_position(torch.ones(6), OMEGA),
+            lambda: radix.decode_position(torch.ones(6), OMEGA),
             ValueError,
             "encoding must have 2 * 2 channels … got shape (6,)",
         ),
-        (lambda: rl.decode_position(P3, OMEGA), TypeError, "encoding must be a floating-point tensor, got torch.int64"),
         (
-            lambda: rl.decode_position(torch.ones(4), OMEGA.flip(0)),
+            lambda: radix.decode_position(P3, OMEGA),
+            TypeError,
+            "encoding must be a floating-point tensor, got torch.int64",
+        ),
+        (
+            lambda: radix.decode_position(torch.ones(4), OMEGA.flip(0)),
             ValueError,
             "frequencies must be positive and decrease",
         ),
-        (lambda: rl.decode_position(torch.ones(4), OMEGA * 0), ValueError, "frequencies must be positive and decrease"),
-        (lambda: rl.decode_position(torch.ones(4), -OMEGA), ValueError, "frequencies must be positive and decrease"),
+        (
+            lambda: radix.decode_position(torch.ones(4), OMEGA * 0),
+            ValueError,
+            "frequencies must be positive and decrease",
+        ),
+        (
+            lambda: radix.decode_position(torch.ones(4), -OMEGA),
+            ValueError,
+            "frequencies must be positive and decrease",
+        ),
     ],
     "smooth_leaky_distance": [
-        *not_positions("distance", lambda v: rl.smooth_leaky_distance(v, 4, 0.5, 1)),
-        (lambda: rl.smooth_leaky_distance(P3, -1, 0.5, 0), ValueError, "window must be a finite number of at least 0"),
-        (lambda: rl.smooth_leaky_distance(P3, 4, -0.5, 1), ValueError, "slope must be a finite number of at least 0"),
-        (lambda: rl.smooth_leaky_distance(P3, 4, 0.5, -1), ValueError, "sigma must be a finite number of at least 0"),
-        (lambda: rl.smooth_leaky_distance(P3, 4, 0.5, 4.5), ValueError, "sigma must be at most the window, 4, got 4.5"),
+        *not_positions("distance", lambda v: rerope.smooth_leaky_distance(v, 4, 0.5, 1)),
+        (
+            lambda: rerope.smooth_leaky_distance(P3, -1, 0.5, 0),
+            ValueError,
+            "window must be a finite number of at least 0",
+        ),
+        (
+            lambda: rerope.smooth_leaky_distance(P3, 4, -0.5, 1),
+            ValueError,
+            "slope must be a finite number of at least 0",
+        ),
+        (
+            lambda: rerope.smooth_leaky_distance(P3, 4, 0.5, -1),
+            ValueError,
+            "sigma must be a finite number of at least 0",
+        ),
+        (
+            lambda: rerope.smooth_leaky_distance(P3, 4, 0.5, 4.5),
+            ValueError,
+            "sigma must be at most the window, 4, got 4.5",
+        ),
     ],
     "leaky_distance": [
-        *not_positions("distance", lambda v: rl.leaky_distance(v, 4, 0.5)),
-        (lambda: rl.leaky_distance(P3, -1, 0.5), ValueError, "window must be a finite number of at least 0, got -1"),
-        (lambda: rl.leaky_distance(P3, 4, -0.5), ValueError, "slope must be a finite number of at least 0, got -0.5"),
+        *not_positions("distance", lambda v: rerope.leaky_distance(v, 4, 0.5)),
         (
-            lambda: rl.leaky_distance(P3, 4, math.inf),
+            lambda: rerope.leaky_distance(P3, -1, 0.5),
+            ValueError,
+            "window must be a finite number of at least 0, got -1",
+        ),
+        (
+            lambda: rerope.leaky_distance(P3, 4, -0.5),
+            ValueError,
+            "slope must be a finite number of at least 0, got -0.5",
+        ),
+        (
+            lambda: rerope.leaky_distance(P3, 4, math.inf),
             ValueError,
             "slope must be a finite number of at least 0, got inf",
         ),
         (
-            lambda: rl.leaky_distance(P3, 4, math.nan),
+            lambda: rerope.leaky_distance(P3, 4, math.nan),
             ValueError,
             "slope must be a finite number of at least 0, got nan",
         ),
-        (lambda: rl.leaky_distance(P3, "4", 1), TypeError, "window must be a finite number of at least 0, got '4'"),
+        (
+            lambda: rerope.leaky_distance(P3, "4", 1),
+            TypeError,
+            "window must be a finite number of at least 0, got '4'",
+        ),
     ],
     "trained_distances": [
-        *not_a_count("train_length", lambda v: rl.trained_distances(v, 4, 2), 1),
-        (lambda: rl.trained_distances(8, -1, 2), ValueError, "window must be a finite number of at least 0, got -1"),
-        (lambda: rl.trained_distances(8, 4, -2), ValueError, "slope must be a finite number of at least 0, got -2"),
+        *not_a_count("train_length", lambda v: invleaky.trained_distances(v, 4, 2), 1),
+        (
+            lambda: invleaky.trained_distances(8, -1, 2),
+            ValueError,
+            "window must be a finite number of at least 0, got -1",
+        ),
+        (
+            lambda: invleaky.trained_distances(8, 4, -2),
+            ValueError,
+            "slope must be a finite number of at least 0, got -2",
+        ),
     ],
     "covered_length": [
-        *not_a_count("train_length", lambda v: rl.covered_length(v, 4, 2), 1),
-        (lambda: rl.covered_length(8, -1, 2), ValueError, "window must be a finite number of at least 0, got -1"),
+        *not_a_count("train_length", lambda v: invleaky.covered_length(v, 4, 2), 1),
         (
-            lambda: rl.covered_length(8, 4, 1e308),
+            lambda: invleaky.covered_length(8, -1, 2),
+            ValueError,
+            "window must be a finite number of at least 0, got -1",
+        ),
+        (
+            lambda: invleaky.covered_length(8, 4, 1e308),
             ValueError,
             "slope must be smaller: distances are beyond … got 1e+308",
         ),
-        (lambda: rl.covered_length(8, 4, math.nan), ValueError, "slope must be a finite number of at least 0, got nan"),
+        (
+            lambda: invleaky.covered_length(8, 4, math.nan),
+            ValueError,
+            "slope must be a finite number of at least 0, got nan",
+        ),
     ],
     "slope_for": [
-        *not_a_count("train_length", lambda v: rl.slope_for(v, 0, 64), 1),
-        *not_a_count("length", lambda v: rl.slope_for(8, 2, v), 1),
-        (lambda: rl.slope_for(8, 2, 7), ValueError, "length must be at least train_length = 8, got 7"),
-        (lambda: rl.slope_for(8, -1, 64), ValueError, "window must be a finite number of at least 0, got -1"),
-        (lambda: rl.slope_for(8, "2", 64), TypeError, "window must be a finite number of at least 0, got '2'"),
-        (lambda: rl.slope_for(8, 7, 64), ValueError, "window must be below train_length - 1 = 7, got 7"),
-        (lambda: rl.slope_for(1, 0, 64), ValueError, "window must be below train_length - 1 = 0, got 0"),
+        *not_a_count("train_length", lambda v: invleaky.slope_for(v, 0, 64), 1),
+        *not_a_count("length", lambda v: invleaky.slope_for(8, 2, v), 1),
+        (lambda: invleaky.slope_for(8, 2, 7), ValueError, "length must be at least train_length = 8, got 7"),
+        (lambda: invleaky.slope_for(8, -1, 64), ValueError, "window must be a finite number of at least 0, got -1"),
+        (lambda: invleaky.slope_for(8, "2", 64), TypeError, "window must be a finite number of at least 0, got '2'"),
+        (lambda: invleaky.slope_for(8, 7, 64), ValueError, "window must be below train_length - 1 = 7, got 7"),
+        (lambda: invleaky.slope_for(1, 0, 64), ValueError, "window must be below train_length - 1 = 0, got 0"),
     ],
     "invleaky_rule": [
-        *not_a_count("train_length", lambda v: rl.invleaky_rule(v, 8), 1),
-        *not_positive("factor", lambda v: rl.invleaky_rule(512, v)),
+        *not_a_count("train_length", lambda v: invleaky.invleaky_rule(v, 8), 1),
+        *not_positive("factor", lambda v: invleaky.invleaky_rule(512, v)),
         (
-            lambda: rl.invleaky_rule(512, 1e308),
+            lambda: invleaky.invleaky_rule(512, 1e308),
             ValueError,
             "factor must be smaller: the slope is twice as much, got 1e",
         ),
     ],
     "random_positions": [
-        *not_a_count("length", lambda v: rl.random_positions(v, 5), 1),
-        *not_a_count("max_length", lambda v: rl.random_positions(1, v), 1),
-        *not_a_count("batch", lambda v: rl.random_positions(2, 5, batch=v), 1),
+        *not_a_count("length", lambda v: random_positions.random_positions(v, 5), 1),
+        *not_a_count("max_length", lambda v: random_positions.random_positions(1, v), 1),
+        *not_a_count("batch", lambda v: random_positions.random_positions(2, 5, batch=v), 1),
         (
-            lambda: rl.random_positions(6, 5),
+            lambda: random_positions.random_positions(6, 5),
             ValueError,
             "max_length must be at least length = 6: no position is used twice, got 5",
         ),
-        *not_a_generator(lambda g, device: rl.random_positions(2, 5, generator=g, device=device)),
+        *not_a_generator(lambda g, device: random_positions.random_positions(2, 5, generator=g, device=device)),
     ],
     "grid_positions": [
-        *not_a_count("length", lambda v: rl.grid_positions(v, 5), 1),
-        *not_a_count("max_length", lambda v: rl.grid_positions(1, v), 1),
-        *not_a_count("batch", lambda v: rl.grid_positions(2, 5, batch=v), 1),
+        *not_a_count("length", lambda v: random_positions.grid_positions(v, 5), 1),
+        *not_a_count("max_length", lambda v: random_positions.grid_positions(1, v), 1),
+        *not_a_count("batch", lambda v: random_positions.grid_positions(2, 5, batch=v), 1),
         (
-            lambda: rl.grid_positions(6, 5),
+            lambda: random_positions.grid_positions(6, 5),
             ValueError,
             "max_length must be at least length = 6: no position is used twice, got 5",
         ),
-        *not_a_generator(lambda g, device: rl.grid_positions(2, 5, generator=g, device=device)),
+        *not_a_generator(lambda g, device: random_positions.grid_positions(2, 5, generator=g, device=device)),
         (
-            lambda: rl.grid_positions(3_037_000_501, 2 * 3_037_000_501 - 1),
+            lambda: random_positions.grid_positions(3_037_000_501, 2 * 3_037_000_501 - 1),
             ValueError,
             "length must be at most 3037000499, whose square is an int64, got 3037000501",
         ),
-        (lambda: rl.grid_positions(2, 5, device="banana"), ValueError, "device must be … got 'banana'"),
+        (
+            lambda: random_positions.grid_positions(2, 5, device="banana"),
+            ValueError,
+            "device must be … got 'banana'",
+        ),
     ],
     "equal_mean_positions": [
-        *not_a_count("length", lambda v: rl.equal_mean_positions(v), 1),
-        *not_a_count("batch", lambda v: rl.equal_mean_positions(4, batch=v), 1),
+        *not_a_count("length", lambda v: random_positions.equal_mean_positions(v), 1),
+        *not_a_count("batch", lambda v: random_positions.equal_mean_positions(4, batch=v), 1),
         *not_a_count("max_length", lambda v: beta_positions(max_length=v), 2),
         *not_positive("alpha", lambda v: beta_positions(alpha=v)),
-        *not_finite_from_0("mean", lambda v: rl.equal_mean_positions(4, mean=v)),
-        *not_a_generator(lambda g, device: rl.equal_mean_positions(4, generator=g, device=device)),
+        *not_finite_from_0("mean", lambda v: random_positions.equal_mean_positions(4, mean=v)),
+        *not_a_generator(lambda g, device: random_positions.equal_mean_positions(4, generator=g, device=device)),
         (
-            lambda: rl.equal_mean_positions(4, distribution="poisson"),
+            lambda: random_positions.equal_mean_positions(4, distribution="poisson"),
             ValueError,
             "distribution must be one of 'exponential', 'beta', got 'poisson'",
         ),
         (
-            lambda: rl.equal_mean_positions(4, alpha=1),
+            lambda: random_positions.equal_mean_positions(4, alpha=1),
             ValueError,
             "alpha must be left out: it belongs to distribution 'beta', got 1",
         ),
         (
-            lambda: rl.equal_mean_positions(4, max_length=9),
+            lambda: random_positions.equal_mean_positions(4, max_length=9),
             ValueError,
             "max_length must be left out: it belongs to distribution 'beta', got 9",
         ),
@@ -593,7 +706,7 @@ CASES: dict[str, list[Case]] = {
             "mean must be above 0 and below max_length - 1 = 3, got 3",
         ),
         (
-            lambda: rl.equal_mean_positions(4, mean=2**54),
+            lambda: random_positions.equal_mean_positions(4, mean=2**54),
             ValueError,
             "mean must be at most 9007199254740992, where positions become too coarse, got 18014398509481984",
         ),
@@ -616,27 +729,35 @@ CASES: dict[str, list[Case]] = {
         *not_a_flag("clip", lambda v: LogN(512, clip=v)),
     ],
     "attention_entropy": [
-        (lambda: rl.attention_entropy([0.5, 0.5]), TypeError, "weights must be a tensor, got list"),
-        (lambda: rl.attention_entropy(P3), TypeError, "weights must be a floating-point tensor, got torch.int64"),
+        (lambda: entropy.attention_entropy([0.5, 0.5]), TypeError, "weights must be a tensor, got list"),
+        (
+            lambda: entropy.attention_entropy(P3),
+            TypeError,
+            "weights must be a floating-point tensor, got torch.int64",
+        ),
     ],
     "alibi_channels": [
-        (lambda: rl.alibi_channels(P3, X), TypeError, "q must be a floating-point tensor, got torch.int64"),
-        (lambda: rl.alibi_channels(X, X[0]), ValueError, "k must have 4 dimensions, got shape (2, 3, 8)"),
+        (lambda: local.alibi_channels(P3, X), TypeError, "q must be a floating-point tensor, got torch.int64"),
+        (lambda: local.alibi_channels(X, X[0]), ValueError, "k must have 4 dimensions, got shape (2, 3, 8)"),
         (
-            lambda: rl.alibi_channels(X, X[..., :4]),
+            lambda: local.alibi_channels(X, X[..., :4]),
             ValueError,
             "k must have shape (1, kv_heads, k_len, 8) with kv_heads dividing 2 to match q, got (1, 2, 3, 4)",
         ),
-        (lambda: rl.alibi_channels(X[:, :1], X), ValueError, "k must have … dividing 1 to match q, got (1, 2, 3, 8)"),
-        (lambda: rl.alibi_channels(X, X.to(META)), ValueError, "k must be on cpu like q, got meta"),
-        *not_a_count("digits", lambda v: rl.alibi_channels(X, X, digits=v), 1),
         (
-            lambda: rl.alibi_channels(X, X, k_positions=P3.float()),
+            lambda: local.alibi_channels(X[:, :1], X),
+            ValueError,
+            "k must have … dividing 1 to match q, got (1, 2, 3, 8)",
+        ),
+        (lambda: local.alibi_channels(X, X.to(META)), ValueError, "k must be on cpu like q, got meta"),
+        *not_a_count("digits", lambda v: local.alibi_channels(X, X, digits=v), 1),
+        (
+            lambda: local.alibi_channels(X, X, k_positions=P3.float()),
             TypeError,
             "k_positions must be an int64 tensor, got torch.float32",
         ),
         (
-            lambda: rl.alibi_channels(X, X, k_positions=P3[:2]),
+            lambda: local.alibi_channels(X, X, k_positions=P3[:2]),
             ValueError,
             "k_positions must have shape (3,) like the tokens of k, got (2,)",
         ),
@@ -650,34 +771,54 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "window_mask": [
-        *not_a_count("window", lambda v: rl.window_mask(v), 1),
+        *not_a_count("window", lambda v: local.window_mask(v), 1),
         (
-            lambda: rl.window_mask(2**63),
+            lambda: local.window_mask(2**63),
             ValueError,
             "window must be an int of at least 1 and at most 9223372036854775807 (the largest int64), got 922",
         ),
-        (lambda: rl.window_mask(10**5000), ValueError, "window must be an int … got an int of 16610 bits"),
+        (lambda: local.window_mask(10**5000), ValueError, "window must be an int … got an int of 16610 bits"),
     ],
     "lambda_mask": [
-        *not_a_count("window", lambda v: rl.lambda_mask(v, 1), 1),
-        *not_a_count("sinks", lambda v: rl.lambda_mask(2, v), 0),
+        *not_a_count("window", lambda v: local.lambda_mask(v, 1), 1),
+        *not_a_count("sinks", lambda v: local.lambda_mask(2, v), 0),
     ],
     "dense_mask": [
-        (lambda: rl.dense_mask("causal", P3, P3), TypeError, "mask_mod must be a function of batch, … got 'causal'"),
-        (lambda: rl.dense_mask(lambda *_: P3, P3, P3), TypeError, "mask_mod must give a bool tensor, got torch.int64"),
-        (lambda: rl.dense_mask(rl.causal_mask, P3[0], P3), ValueError, "query_index must have at least one dimension"),
-        (lambda: rl.dense_mask(rl.causal_mask, P3, P3.to(META)), ValueError, "key_index must be on cpu … got meta"),
-        (lambda: rl.dense_mask(rl.causal_mask, [0], P3), TypeError, "query_index must be an int64 tensor, got list"),
         (
-            lambda: rl.dense_mask(rl.causal_mask, P3, P3.float()),
+            lambda: local.dense_mask("causal", P3, P3),
+            TypeError,
+            "mask_mod must be a function of batch, … got 'causal'",
+        ),
+        (
+            lambda: local.dense_mask(lambda *_: P3, P3, P3),
+            TypeError,
+            "mask_mod must give a bool tensor, got torch.int64",
+        ),
+        (
+            lambda: local.dense_mask(local.causal_mask, P3[0], P3),
+            ValueError,
+            "query_index must have at least one dimension",
+        ),
+        (
+            lambda: local.dense_mask(local.causal_mask, P3, P3.to(META)),
+            ValueError,
+            "key_index must be on cpu … got meta",
+        ),
+        (
+            lambda: local.dense_mask(local.causal_mask, [0], P3),
+            TypeError,
+            "query_index must be an int64 tensor, got list",
+        ),
+        (
+            lambda: local.dense_mask(local.causal_mask, P3, P3.float()),
             TypeError,
             "key_index must be an int64 tensor, got torch.float32",
         ),
     ],
     "receptive_field": [
-        *not_a_count("window", lambda v: rl.receptive_field(v, 2), 1),
-        *not_a_count("layers", lambda v: rl.receptive_field(2, v), 1),
-        *not_a_flag("causal", lambda v: rl.receptive_field(2, 2, v)),
+        *not_a_count("window", lambda v: local.receptive_field(v, 2), 1),
+        *not_a_count("layers", lambda v: local.receptive_field(2, v), 1),
+        *not_a_flag("causal", lambda v: local.receptive_field(2, 2, v)),
     ],
     "FrequencySpec": [
         (lambda: FrequencySpec("yarnn", dim=8), ValueError, "kind must be one of 'rope', 'pi', … got 'yarnn'"),
@@ -1443,7 +1584,7 @@ def test_message(call: Callable[[], Any], kind: type[Exception], message: str) -
 
 def test_every_public_name_is_in_the_table() -> None:
     no_arguments_of_its_own = {"SCHEMES", "Plan", "causal_mask"}  # constants, a type, and a mask of given indices
-    assert {name.split(".")[0] for name in CASES} == set(rl.__all__) - no_arguments_of_its_own
+    assert {name.split(".")[0] for name in CASES} == PUBLIC.keys() - no_arguments_of_its_own
 
 
 def test_unknown_attribute() -> None:

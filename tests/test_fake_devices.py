@@ -28,14 +28,30 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rope_lessons as rl
-from rope_lessons import METHODS, SCHEMES, FrequencySpec, LogN, Scheme
-from rope_lessons.attention import flex, kernels
+from rope_lessons import (
+    METHODS,
+    FrequencySpec,
+    LogN,
+    Scheme,
+    circles,
+    entropy,
+    local,
+    mixed_radix,
+    radix,
+    random_positions,
+    rerope,
+    sinusoidal,
+)
 from rope_lessons.chomsky import TASKS
 from rope_lessons.chomsky.grid import CONFIGURATIONS, Job
 from rope_lessons.chomsky.training import Protocol, Training
+from rope_lessons.engine import flex, kernels
 from rope_lessons.kinds import KINDS
-from rope_lessons.lab import byte_lm, evaluation, masked_lm, model, recall, sizes, training
+from rope_lessons.lab import evaluation, model, sizes, training
 from rope_lessons.lab.text import repeated_windows
+from rope_lessons.models import byte_lm, masked_lm, recall
+from rope_lessons.schemes import SCHEMES
+from tests.public import PUBLIC
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
@@ -312,40 +328,43 @@ CALLS: dict[str, Callable[[], Any]] = {
     "yarn_frequencies": called(rl.yarn_frequencies, 8, 2, 64, **ON),
     "llama3_frequencies": called(rl.llama3_frequencies, 8, 2, 64, **ON),
     "longrope_frequencies": called(rl.longrope_frequencies, 8, [1] * 4, [2] * 4, 9, 4, **ON),
-    "turns": called(rl.turns, OMEGA, 64),
+    "turns": called(circles.turns, OMEGA, 64),
     "sinusoidal_encoding": lambda: [
         rl.sinusoidal_encoding(P(), 8), rl.sinusoidal_encoding(P(), 8, frequencies=omega())
     ],
-    "sinusoidal_kernel": called(rl.sinusoidal_kernel, P, OMEGA),
+    "sinusoidal_kernel": called(sinusoidal.sinusoidal_kernel, P, OMEGA),
     "rotary_table": called(rl.rotary_table, P, OMEGA),
-    "rotate": lambda: rl.rotate(X(), *rl.rotary_table(P(), omega()), layout="half"),
+    "rotate": lambda: rl.rotary.rotate(X(), *rl.rotary_table(P(), omega()), layout="half"),
     "apply_rotary": lambda: [
         rl.apply_rotary(X(), where, omega(), layout=layout)
         for where in (P(), whole(2, 9).double()) for layout in ("half", "interleaved")
     ],
     "interleaved_to_half": called(rl.interleaved_to_half, partial(numbers, 16, 3), 2, rotary_dim=4),
     "half_to_interleaved": called(rl.half_to_interleaved, partial(numbers, 16, 3), 2),
-    "digits": called(rl.digits, P, 10, 3),
-    "from_digits": lambda: [rl.from_digits(P(), 5), rl.from_digits(whole(2, 3), (5, 6, 7))],
-    "mixed_digits": called(rl.mixed_digits, P, (60, 60)),
-    "decode_position": called(rl.decode_position, partial(numbers, 9, 8), OMEGA),
-    "leaky_distance": called(rl.leaky_distance, P, 4, 0.5),
-    "smooth_leaky_distance": called(rl.smooth_leaky_distance, P, 4, 0.5, 1),
-    "random_positions": lambda: drawn(rl.random_positions, max_length=64),
-    "grid_positions": lambda: drawn(rl.grid_positions, max_length=64),
+    "digits": called(radix.digits, P, 10, 3),
+    "from_digits": lambda: [radix.from_digits(P(), 5), radix.from_digits(whole(2, 3), (5, 6, 7))],
+    "mixed_digits": called(mixed_radix.mixed_digits, P, (60, 60)),
+    "decode_position": called(radix.decode_position, partial(numbers, 9, 8), OMEGA),
+    "leaky_distance": called(rerope.leaky_distance, P, 4, 0.5),
+    "smooth_leaky_distance": called(rerope.smooth_leaky_distance, P, 4, 0.5, 1),
+    "random_positions": lambda: drawn(random_positions.random_positions, max_length=64),
+    "grid_positions": lambda: drawn(random_positions.grid_positions, max_length=64),
     "equal_mean_positions": lambda: [
-        *drawn(rl.equal_mean_positions),
-        *drawn(rl.equal_mean_positions, distribution="beta", max_length=64, alpha=0.5),
+        *drawn(random_positions.equal_mean_positions),
+        *drawn(random_positions.equal_mean_positions, distribution="beta", max_length=64, alpha=0.5),
     ],
     "log_n_scale": called(rl.log_n_scale, P, 64, clip=True),
     "LogN": lambda: LogN(64)(P()),
-    "attention_entropy": called(rl.attention_entropy, X),
+    "attention_entropy": called(entropy.attention_entropy, X),
     "alibi_slopes": called(rl.alibi_slopes, 6, **ON),
-    "alibi_channels": lambda: [rl.alibi_channels(*qkv()[:2]), rl.alibi_channels(*qkv()[:2], k_positions=P(), digits=2)],
-    "causal_mask": lambda: rl.dense_mask(rl.causal_mask, P(), P()),
-    "window_mask": lambda: rl.dense_mask(rl.window_mask(3), P(), P()),
-    "lambda_mask": lambda: rl.dense_mask(rl.lambda_mask(3, 1), P(), P()),
-    "dense_mask": lambda: rl.dense_mask(rl.causal_mask, whole(2, 9), whole(2, 9)),
+    "alibi_channels": lambda: [
+        local.alibi_channels(*qkv()[:2]),
+        local.alibi_channels(*qkv()[:2], k_positions=P(), digits=2),
+    ],
+    "causal_mask": lambda: local.dense_mask(local.causal_mask, P(), P()),
+    "window_mask": lambda: local.dense_mask(local.window_mask(3), P(), P()),
+    "lambda_mask": lambda: local.dense_mask(local.lambda_mask(3, 1), P(), P()),
+    "dense_mask": lambda: local.dense_mask(local.causal_mask, whole(2, 9), whole(2, 9)),
     "FrequencySpec": lambda: [of_spec(kind) for kind in KINDS],
     "scheme": lambda: [rl.attention(*qkv(), rl.scheme(name, **ROWS[name])) for name in SCHEMES],
     "Scheme": lambda: rl.attention(*qkv(), Scheme(FrequencySpec("rope", dim=4), causal=False, scale=LogN(4))),
@@ -394,7 +413,7 @@ READ = {
 
 
 def test_every_public_name_is_here() -> None:
-    assert CALLS.keys() | NO_TENSORS == set(rl.__all__)
+    assert CALLS.keys() | NO_TENSORS == PUBLIC.keys()
     assert not CALLS.keys() & NO_TENSORS
     assert GIVEN.keys() == KINDS.keys()
     assert ROWS.keys() == set(SCHEMES)
@@ -483,9 +502,9 @@ SMALL = byte_lm.Config(width=32, heads=2, hidden=32, length=16, batch=4, steps=2
 ENCODER = (rl.scheme("rope", dim=16, causal=False),) * 2
 SAMPLERS = {
     "none": None,
-    "random": partial(rl.random_positions, max_length=64),
-    "equal mean": rl.equal_mean_positions,
-    "grid": partial(rl.grid_positions, max_length=64),
+    "random": partial(random_positions.random_positions, max_length=64),
+    "equal mean": random_positions.equal_mean_positions,
+    "grid": partial(random_positions.grid_positions, max_length=64),
 }
 
 

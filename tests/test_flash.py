@@ -18,10 +18,10 @@ from torch.utils.checkpoint import checkpoint
 
 import rope_lessons as rl
 from rope_lessons import FrequencySpec, LogN, Scheme
-from rope_lessons.attention import bands, flash, kernels
-from rope_lessons.attention.kernels import Card, choose_on_card
-from rope_lessons.attention.merge import merge_
-from rope_lessons.attention.parts import Part, causal_band
+from rope_lessons.engine import bands, flash, kernels
+from rope_lessons.engine.kernels import Card, choose_on_card
+from rope_lessons.engine.merge import merge_
+from rope_lessons.engine.parts import Part, causal_band
 from tests.equation import attention_by_equation
 
 ROPE = FrequencySpec("rope", dim=8, base=100.0)  # a small base: even the slowest pair turns within a few tokens

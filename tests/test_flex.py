@@ -14,7 +14,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons import LogN, Scheme
-from rope_lessons.attention import flex
+from rope_lessons.engine import flex
 from tests.test_attention import POSITIONS, ROPE, SETTINGS, inputs
 
 OLD = tuple(int(n) for n in torch.__version__.split(".")[:2]) < (2, 6)

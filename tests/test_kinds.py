@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons import METHODS, SCHEMES, FrequencySpec, KVCache, Scheme
+from rope_lessons import METHODS, FrequencySpec, KVCache, Scheme
 from rope_lessons.figures import shootout as figures
 from rope_lessons.hf import SAID
 from rope_lessons.kinds import KINDS
 from rope_lessons.lab import rows, shootout
+from rope_lessons.schemes import SCHEMES
 from tools import kinds as kinds_table
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons.lab import byte_lm, masked_lm
+from rope_lessons.models import byte_lm, masked_lm
 
 CONFIG = byte_lm.Config(width=32, heads=2, hidden=32, length=16, batch=4, steps=40)
 ENCODER = (rl.scheme("rope", dim=16, causal=False),) * 2
@@ -48,8 +48,8 @@ def test_positions(additive: bool) -> None:
     assert torch.allclose(model(text, plain), scores, atol=1e-6)
     assert torch.allclose(model(text, plain.double().expand(3, 20)), scores, atol=1e-5)
     assert torch.allclose(model(text, plain + 100), scores, atol=1e-4) is not additive
-    assert not torch.allclose(model(text, rl.random_positions(20, 2048)), scores, atol=1e-3)
-    each = rl.equal_mean_positions(20, batch=3, generator=torch.Generator().manual_seed(0))
+    assert not torch.allclose(model(text, rl.random_positions.random_positions(20, 2048)), scores, atol=1e-3)
+    each = rl.random_positions.equal_mean_positions(20, batch=3, generator=torch.Generator().manual_seed(0))
     rows = [model(text[i : i + 1], each[i]) for i in range(3)]
     assert torch.allclose(model(text, each), torch.cat(rows), atol=1e-5)
 
@@ -71,7 +71,7 @@ def test_hiding() -> None:
 
 
 def test_seeds_decide_everything() -> None:
-    draws = partial(rl.random_positions, max_length=100)
+    draws = partial(rl.random_positions.random_positions, max_length=100)
     runs = []
     for seed, sampler in ((0, draws), (0, draws), (1, draws), (0, None)):
         model = masked_lm.build(CONFIG, seed, ENCODER)
@@ -111,9 +111,9 @@ def test_evaluation_takes_plan_and_positions() -> None:
     plain = masked_lm.evaluate(model, windows, 128)[1]
     scaled = tuple(replace(layer, scale=rl.LogN(16)) for layer in ENCODER)
     assert not torch.equal(masked_lm.evaluate(model, windows, 128, plan=scaled)[1], plain)
-    even = partial(rl.grid_positions, max_length=256)
+    even = partial(rl.random_positions.grid_positions, max_length=256)
     assert not torch.equal(masked_lm.evaluate(model, windows, 128, sampler=even)[1], plain)
-    draws = partial(rl.random_positions, max_length=256)
+    draws = partial(rl.random_positions.random_positions, max_length=256)
     first, again, other = (masked_lm.evaluate(model, windows, 128, sampler=draws, seed=n)[1] for n in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

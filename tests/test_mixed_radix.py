@@ -14,42 +14,42 @@ CLOCK = (60, 60, 24, 7)  # seconds, minutes, hours, days of a week
 
 
 def test_clock_by_hand(device: torch.device) -> None:
-    assert rl.mixed_digits(0, CLOCK).tolist() == [0, 0, 0, 0]
-    assert rl.mixed_digits(86_399, CLOCK).tolist() == [59, 59, 23, 0]
-    assert rl.mixed_digits(86_400, CLOCK).tolist() == [0, 0, 0, 1]
-    assert rl.mixed_digits(604_799, list(CLOCK)).tolist() == [59, 59, 23, 6]
+    assert rl.mixed_radix.mixed_digits(0, CLOCK).tolist() == [0, 0, 0, 0]
+    assert rl.mixed_radix.mixed_digits(86_399, CLOCK).tolist() == [59, 59, 23, 0]
+    assert rl.mixed_radix.mixed_digits(86_400, CLOCK).tolist() == [0, 0, 0, 1]
+    assert rl.mixed_radix.mixed_digits(604_799, list(CLOCK)).tolist() == [59, 59, 23, 6]
     grid = torch.tensor([[59, 60], [3600, 400_000]], device=device)
-    written = rl.mixed_digits(grid, CLOCK)
+    written = rl.mixed_radix.mixed_digits(grid, CLOCK)
     assert written.shape == (2, 2, 4)
     assert written.device.type == device.type
     assert written[1, 1].tolist() == [40, 6, 15, 4]
-    assert torch.equal(rl.from_digits(written, CLOCK), grid)
-    assert rl.mixed_digits(torch.zeros(0, dtype=torch.int64), CLOCK).shape == (0, 4)
-    assert rl.from_digits(torch.zeros(0, 4, dtype=torch.int64), CLOCK).shape == (0,)
+    assert torch.equal(rl.radix.from_digits(written, CLOCK), grid)
+    assert rl.mixed_radix.mixed_digits(torch.zeros(0, dtype=torch.int64), CLOCK).shape == (0, 4)
+    assert rl.radix.from_digits(torch.zeros(0, 4, dtype=torch.int64), CLOCK).shape == (0,)
 
 
 @pytest.mark.parametrize("bases", [(2, 3, 5, 7), (7, 5, 3, 2), (60, 2), (9,)])
 def test_every_number_has_its_own_digits(bases: tuple[int, ...]) -> None:
     n = torch.arange(math.prod(bases))
-    written = rl.mixed_digits(n, bases)
-    assert torch.equal(rl.from_digits(written, bases), n)
+    written = rl.mixed_radix.mixed_digits(n, bases)
+    assert torch.equal(rl.radix.from_digits(written, bases), n)
     assert len({tuple(row) for row in written.tolist()}) == len(n)
     assert written.amax(dim=0).tolist() == [base - 1 for base in bases]
 
 
 def test_equal_bases_are_ordinary_digits() -> None:
     n = torch.arange(3**5)
-    assert torch.equal(rl.mixed_digits(n, (3,) * 5), rl.digits(n, base=3, length=5))
-    assert torch.equal(rl.from_digits(rl.digits(n, base=3, length=5), (3,) * 5), n)
+    assert torch.equal(rl.mixed_radix.mixed_digits(n, (3,) * 5), rl.radix.digits(n, base=3, length=5))
+    assert torch.equal(rl.radix.from_digits(rl.radix.digits(n, base=3, length=5), (3,) * 5), n)
 
 
 def test_the_largest_int64() -> None:
     bases, n = (2**21, 2**21, 2**21), 2**63 - 1
-    written = rl.mixed_digits(n, bases)
+    written = rl.mixed_radix.mixed_digits(n, bases)
     assert written.tolist() == [2**21 - 1] * 3
-    assert int(rl.from_digits(written, bases)) == n
+    assert int(rl.radix.from_digits(written, bases)) == n
     # More places than an int64 has: those digits are 0.
-    assert rl.mixed_digits(n, (10,) * 25).tolist() == rl.digits(n, base=10, length=25).tolist()
+    assert rl.mixed_radix.mixed_digits(n, (10,) * 25).tolist() == rl.radix.digits(n, base=10, length=25).tolist()
 
 
 def article(dim: int, factor: float, exponent: float, base: float) -> list[float]:

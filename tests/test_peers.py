@@ -417,7 +417,7 @@ def test_transformers_yarn_can_run_backwards() -> None:
     """The ends of the ramp are cut to 0 … d - 1: where all pairs go round often, all of them are interpolated."""
     rotary = llama(64, rope_type="yarn", rope_theta=10.0, factor=8.0, original_max_position_embeddings=100_000)
     plain = rl.rope_frequencies(64, 10.0)
-    slowest = float(rl.turns(plain, 100_000)[-1])
+    slowest = float(rl.circles.turns(plain, 100_000)[-1])
     assert slowest > 32
     torch.testing.assert_close(rotary.inv_freq, (plain / 8).float(), rtol=1e-5, atol=0)
     torch.testing.assert_close(rl.ntk_by_parts_frequencies(64, 8, 100_000, 10.0), plain)  # the paper: none of them

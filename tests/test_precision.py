@@ -95,7 +95,7 @@ def test_short_result_is_the_float32_result_cast_once(
         in_float32 = rl.apply_rotary(x.float(), positions, frequencies, layout=layout, scale=scale)
         assert torch.equal(result, in_float32.to(dtype))
         cos, sin = rl.rotary_table(positions, frequencies, scale=scale)
-        assert torch.equal(rl.rotate(x, cos, sin, layout=layout), in_float32.to(dtype))
+        assert torch.equal(rl.rotary.rotate(x, cos, sin, layout=layout), in_float32.to(dtype))
 
 
 @pytest.mark.parametrize("dtype", SHORT_TYPES)
@@ -181,7 +181,7 @@ def test_autocast_changes_nothing(scheme: rl.Scheme, device: torch.device) -> No
             rl.apply_rotary(x, positions, frequencies, layout="half"),
             *rl.rotary_table(positions, frequencies),
             rl.sinusoidal_encoding(positions, 64),
-            rl.sinusoidal_kernel(positions, frequencies),
+            rl.sinusoidal.sinusoidal_kernel(positions, frequencies),
             rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=64))(x, positions),
             *rl.attention(x, x, x, scheme, **options, return_lse=True),
             rl.attention(x.bfloat16(), x.bfloat16(), x.bfloat16(), scheme, **options),

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GPTNeoXConfig, LlamaConfig, MistralConfig
 
 import rope_lessons as rl
-from rope_lessons.lab import pretrained
+from rope_lessons.models import pretrained
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 61,

@@ -176,25 +176,25 @@ def test_digits_are_pythons(n: int, base: int, more: int) -> None:
         rest, digit = divmod(rest, base)
         wanted.append(digit)
     wanted += [0] * (more or not wanted)
-    digits = rl.digits(n, base, len(wanted))
+    digits = rl.radix.digits(n, base, len(wanted))
     assert digits.tolist() == wanted
-    assert torch.equal(rl.digits(torch.tensor([[n, 0]]), base, len(wanted))[0, 0], digits)
+    assert torch.equal(rl.radix.digits(torch.tensor([[n, 0]]), base, len(wanted))[0, 0], digits)
     if base ** len(wanted) <= 2**63:
-        assert int(rl.from_digits(digits, base)) == n
+        assert int(rl.radix.from_digits(digits, base)) == n
 
 
 @given(st.integers(0, 2**63 - 1))
 def test_digits_are_those_python_prints(n: int) -> None:
     for base, text in ((10, str(n)), (2, f"{n:b}"), (16, f"{n:x}"), (8, f"{n:o}")):
-        assert [int(digit, base) for digit in reversed(text)] == rl.digits(n, base, len(text)).tolist()
+        assert [int(digit, base) for digit in reversed(text)] == rl.radix.digits(n, base, len(text)).tolist()
 
 
 @given(st.integers(2, 100), st.integers(1, 6), st.data())
 def test_from_digits_and_back(base: int, length: int, data: st.DataObject) -> None:
     digits = torch.tensor(data.draw(st.lists(st.integers(0, base - 1), min_size=length, max_size=length)))
-    n = rl.from_digits(digits, base)
+    n = rl.radix.from_digits(digits, base)
     assert int(n) == sum(int(digit) * base**t for t, digit in enumerate(digits))
-    assert torch.equal(rl.digits(n, base, length), digits)
+    assert torch.equal(rl.radix.digits(n, base, length), digits)
 
 
 @given(st.integers(2, 32), st.floats(50, 1e6), st.data())
@@ -204,7 +204,7 @@ def test_decode_position_without_noise(pairs: int, base: float, data: st.DataObj
     n = data.draw(st.floats(-0.999 * limit, 0.999 * limit))
     where = torch.tensor([n], dtype=torch.float64)
     encoding = rl.sinusoidal_encoding(where, 2 * pairs, base, dtype=torch.float64)
-    assert math.isclose(rl.decode_position(3.5 * encoding, frequencies), n, abs_tol=1e-7)
+    assert math.isclose(rl.radix.decode_position(3.5 * encoding, frequencies), n, abs_tol=1e-7)
 
 
 def with_angle_errors(n: float, frequencies: Tensor, errors: Tensor) -> Tensor:
@@ -221,7 +221,7 @@ def test_decode_position_below_the_noise_bound(pairs: int, base: float, seed: in
     n = share * (math.pi - bound) / float(frequencies[-1])
     noise = torch.rand(pairs, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2 - 1
     errors = 0.999 * bound * noise.sign()  # the worst: every angle off by nearly the bound
-    decoded = float(rl.decode_position(with_angle_errors(n, frequencies, errors), frequencies))
+    decoded = float(rl.radix.decode_position(with_angle_errors(n, frequencies, errors), frequencies))
     assert math.isclose(decoded - n, float(errors[0]), abs_tol=1e-6)
 
 
@@ -231,23 +231,23 @@ def test_decode_position_above_the_noise_bound() -> None:
     bound = math.pi / (1 + 10)
     for share, wrong in ((0.99, 0.0), (1.01, 2 * math.pi)):
         errors = share * bound * torch.tensor([-1.0, 1.0], dtype=torch.float64)
-        decoded = float(rl.decode_position(with_angle_errors(0.0, frequencies, errors), frequencies))
+        decoded = float(rl.radix.decode_position(with_angle_errors(0.0, frequencies, errors), frequencies))
         assert math.isclose(decoded, errors[0] + wrong, abs_tol=1e-12)
 
 
 @given(st.integers(-60, 60).map(lambda n: n / 4), st.integers(0, 8), st.floats(0, 20))
 def test_distance_map(distance: float, window: int, slope: float) -> None:
     x = torch.tensor(distance, dtype=torch.float64)
-    bent = float(rl.leaky_distance(x, window, slope))
-    assert bent == -float(rl.leaky_distance(-x, window, slope))  # odd
-    assert math.isclose(float(rl.leaky_distance(x, window, 1.0)), distance, rel_tol=1e-12)  # slope 1 is RoPE
-    assert math.isclose(float(rl.leaky_distance(x, 0, slope)), slope * distance, rel_tol=1e-12)  # w = 0 is PI
+    bent = float(rl.rerope.leaky_distance(x, window, slope))
+    assert bent == -float(rl.rerope.leaky_distance(-x, window, slope))  # odd
+    assert math.isclose(float(rl.rerope.leaky_distance(x, window, 1.0)), distance, rel_tol=1e-12)  # slope 1 is RoPE
+    assert math.isclose(float(rl.rerope.leaky_distance(x, 0, slope)), slope * distance, rel_tol=1e-12)  # w = 0 is PI
     if abs(distance) < window:
         assert bent == distance
     elif slope == 0:
         assert bent == math.copysign(window, distance)
     edge = torch.tensor([window, math.nextafter(window, -1)], dtype=torch.float64)  # continuous at w
-    at, before = rl.leaky_distance(edge, window, slope)
+    at, before = rl.rerope.leaky_distance(edge, window, slope)
     assert abs(at - before) <= 1e-9
 
 
@@ -276,7 +276,7 @@ def test_special_settings_of_the_distance_map(knobs: tuple[bool, str], seed: int
 @given(dims.filter(lambda dim: dim > 2), positions, positions)
 def test_kernel_is_the_inner_product_of_encodings(dim: int, m: int, n: int) -> None:
     encodings = rl.sinusoidal_encoding(torch.tensor([m, n]), dim, dtype=torch.float64)
-    kernel = rl.sinusoidal_kernel(torch.tensor(m - n), rl.rope_frequencies(dim))
+    kernel = rl.sinusoidal.sinusoidal_kernel(torch.tensor(m - n), rl.rope_frequencies(dim))
     close(encodings[0] @ encodings[1] / (dim / 2), kernel)
 
 

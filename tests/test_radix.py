@@ -41,25 +41,25 @@ def test_dynamic_ntk_by_hand() -> None:
 
 
 def test_digits_by_hand(device: torch.device) -> None:
-    assert rl.digits(2026, base=10, length=6).tolist() == [6, 2, 0, 2, 0, 0]
-    assert rl.digits(0, base=7, length=2).tolist() == [0, 0]
-    grid = rl.digits(torch.arange(8, device=device).view(2, 4), base=2, length=3)
+    assert rl.radix.digits(2026, base=10, length=6).tolist() == [6, 2, 0, 2, 0, 0]
+    assert rl.radix.digits(0, base=7, length=2).tolist() == [0, 0]
+    grid = rl.radix.digits(torch.arange(8, device=device).view(2, 4), base=2, length=3)
     assert grid.shape == (2, 4, 3)
     assert grid[1, 2].tolist() == [0, 1, 1]
-    assert torch.equal(rl.from_digits(grid, base=2), torch.arange(8, device=device).view(2, 4))
-    assert rl.digits(torch.zeros(0, dtype=torch.int64), base=2, length=3).shape == (0, 3)
+    assert torch.equal(rl.radix.from_digits(grid, base=2), torch.arange(8, device=device).view(2, 4))
+    assert rl.radix.digits(torch.zeros(0, dtype=torch.int64), base=2, length=3).shape == (0, 3)
 
 
 def test_more_digits_than_an_int64_has() -> None:
     """base**t does not fit in int64 for the last digits; they are 0 all the same."""
-    assert rl.digits(2**63 - 1, base=10, length=25).tolist() == [*map(int, reversed(str(2**63 - 1))), *[0] * 6]
+    assert rl.radix.digits(2**63 - 1, base=10, length=25).tolist() == [*map(int, reversed(str(2**63 - 1))), *[0] * 6]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_decode_position(dtype: torch.dtype, device: torch.device) -> None:
     frequencies = rl.rope_frequencies(64, device=device)
     where = torch.tensor([[0, 1, 7, 512], [4096, 12_345, -3, -9999]], device=device)
-    decoded = rl.decode_position(rl.sinusoidal_encoding(where, 64, dtype=dtype), frequencies)
+    decoded = rl.radix.decode_position(rl.sinusoidal_encoding(where, 64, dtype=dtype), frequencies)
     assert decoded.dtype == torch.float64
     assert torch.equal(decoded.round().long(), where)
 
@@ -69,9 +69,9 @@ def test_decode_position_beyond_the_slowest_hand() -> None:
     frequencies = torch.tensor([1.0, 0.1], dtype=torch.float64)
     turn = 2 * math.pi / 0.1  # a whole turn of both: 20π
     encoding = rl.sinusoidal_encoding(torch.tensor([5 + turn], dtype=torch.float64), 4, frequencies=frequencies)
-    assert math.isclose(float(rl.decode_position(encoding, frequencies)), 5, abs_tol=1e-4)
+    assert math.isclose(float(rl.radix.decode_position(encoding, frequencies)), 5, abs_tol=1e-4)
 
 
 def test_one_pair_decodes() -> None:
     encoding = rl.sinusoidal_encoding(torch.tensor([2]), 2)
-    assert math.isclose(float(rl.decode_position(encoding, rl.rope_frequencies(2))[0]), 2, abs_tol=1e-6)
+    assert math.isclose(float(rl.radix.decode_position(encoding, rl.rope_frequencies(2))[0]), 2, abs_tol=1e-6)

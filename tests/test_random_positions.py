@@ -30,7 +30,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_samplers_keep_their_promises(name: str, device: torch.device) -> None:
-    sampler, options = getattr(rl, name.split(",")[0]), SAMPLERS[name]
+    sampler, options = getattr(rl.random_positions, name.split(",")[0]), SAMPLERS[name]
     one = sampler(16, **options, generator=generator(1, device))
     many = sampler(16, **options, batch=50, generator=generator(1, device), device=device)
     assert one.shape == (16,)
@@ -49,9 +49,9 @@ def test_samplers_keep_their_promises(name: str, device: torch.device) -> None:
 def test_global_generator_stays_untouched_by_an_explicit_one() -> None:
     state = torch.get_rng_state()
     for name, options in SAMPLERS.items():
-        getattr(rl, name.split(",")[0])(16, **options, batch=3, generator=generator())
+        getattr(rl.random_positions, name.split(",")[0])(16, **options, batch=3, generator=generator())
     assert torch.equal(state, torch.get_rng_state())
-    rl.random_positions(16, 100)
+    rl.random_positions.random_positions(16, 100)
     assert not torch.equal(state, torch.get_rng_state())
 
 
@@ -59,7 +59,7 @@ def test_the_grid_is_exact_where_its_products_are_not() -> None:
     """Length times max_length may be beyond int64: position i is still floor(i P / L), as Python's ints have it."""
     cases = [(10**5, 10**15), (7, 2**63 - 1), (10**5, 2**63 - 1), (3, 2**62), (2**20 - 1, 2**63 - 1), (5, 20), (1, 1)]
     for length, max_length in cases:
-        found = rl.grid_positions(length, max_length)
+        found = rl.random_positions.grid_positions(length, max_length)
         some = [0, 1, length // 2, length - 2, length - 1] if length > 2 else range(length)
         assert [int(found[i]) for i in some] == [i * max_length // length for i in some], (length, max_length)
         assert bool((found.diff() > 0).all())
@@ -68,7 +68,7 @@ def test_the_grid_is_exact_where_its_products_are_not() -> None:
 
 def test_every_subset_is_equally_likely() -> None:
     """All 35 subsets of three out of seven, counted; chi squared with 34 degrees of freedom."""
-    drawn = rl.random_positions(3, 7, batch=35_000, generator=generator())
+    drawn = rl.random_positions.random_positions(3, 7, batch=35_000, generator=generator())
     counts = torch.bincount((drawn * torch.tensor([49, 7, 1])).sum(dim=1), minlength=343)
     found = torch.stack([counts[49 * a + 7 * b + c] for a, b, c in combinations(range(7), 3)]).double()
     assert found.sum() == 35_000
@@ -76,13 +76,13 @@ def test_every_subset_is_equally_likely() -> None:
 
 
 def test_all_positions_is_the_only_subset() -> None:
-    assert rl.random_positions(9, 9).tolist() == list(range(9))
-    assert rl.grid_positions(9, 9).tolist() == list(range(9))
+    assert rl.random_positions.random_positions(9, 9).tolist() == list(range(9))
+    assert rl.random_positions.grid_positions(9, 9).tolist() == list(range(9))
 
 
 def test_grid_is_that_of_the_article() -> None:
-    assert rl.grid_positions(512, 2048).tolist() == list(range(0, 2048, 4))
-    uneven = rl.grid_positions(300, 2048)
+    assert rl.random_positions.grid_positions(512, 2048).tolist() == list(range(0, 2048, 4))
+    uneven = rl.random_positions.grid_positions(300, 2048)
     assert set(uneven.diff().tolist()) == {6, 7}
     assert uneven[-1] < 2048
 
@@ -90,7 +90,7 @@ def test_grid_is_that_of_the_article() -> None:
 @pytest.mark.parametrize("mean", [None, 64.0])
 def test_exponential(mean: float | None) -> None:
     """Mean and tails; the points are evenly spaced from 0 on; the mean of position i is i."""
-    drawn = rl.equal_mean_positions(64, batch=DRAWS, mean=mean, generator=generator())
+    drawn = rl.random_positions.equal_mean_positions(64, batch=DRAWS, mean=mean, generator=generator())
     end, centre = drawn[:, -1], mean or 63
     for times in (0.5, 1, 3, 5):
         p = math.exp(-times)
@@ -104,7 +104,7 @@ def test_exponential(mean: float | None) -> None:
 @pytest.mark.parametrize("alpha", [0.1, 0.25, 1.0, 4.0])
 def test_beta(alpha: float) -> None:
     """Mean and variance, and the whole distribution against PyTorch's own draws (which take no generator)."""
-    drawn = rl.equal_mean_positions(
+    drawn = rl.random_positions.equal_mean_positions(
         64, batch=DRAWS, distribution="beta", max_length=512, alpha=alpha, generator=generator()
     )
     x, centre = drawn[:, -1] / 511, 63 / 511
@@ -119,7 +119,7 @@ def test_beta(alpha: float) -> None:
 
 def test_beta_of_tiny_shapes_is_a_number() -> None:
     """Both gamma variables are 0 in float64 then; their logarithms are not."""
-    drawn = rl.equal_mean_positions(4, batch=1000, distribution="beta", max_length=32, alpha=1e-4)
+    drawn = rl.random_positions.equal_mean_positions(4, batch=1000, distribution="beta", max_length=32, alpha=1e-4)
     assert drawn.isfinite().all()
     assert (drawn[:, -1] > 15).double().mean() == pytest.approx(3 / 31, abs=0.04)
 
@@ -143,8 +143,8 @@ def test_method_random_positions() -> None:
     assert method.train_positions is not None
     assert method.test_positions is not None
     drawn = method.train_positions(64, generator=generator())
-    assert torch.equal(drawn, rl.random_positions(64, 2048, generator=generator()))
-    assert torch.equal(method.test_positions(512), rl.grid_positions(512, 2048))
+    assert torch.equal(drawn, rl.random_positions.random_positions(64, 2048, generator=generator()))
+    assert torch.equal(method.test_positions(512), rl.random_positions.grid_positions(512, 2048))
     same = METHODS["random-positions"](layers=2, dim=8, max_length=100, test="random")
     assert same.test_positions == same.train_positions
     assert same.test_positions is not None
@@ -159,7 +159,7 @@ def test_method_equal_mean() -> None:
     assert method.test_positions is None
     assert method.train_positions is not None
     drawn = method.train_positions(64, batch=3, generator=generator())
-    assert torch.equal(drawn, rl.equal_mean_positions(64, batch=3, generator=generator()))
+    assert torch.equal(drawn, rl.random_positions.equal_mean_positions(64, batch=3, generator=generator()))
     beta = METHODS["equal-mean"](layers=2, dim=8, distribution="beta", max_length=512, alpha=0.25)
     assert beta.train_positions is not None
     assert beta.train_positions(64).max() <= 511

@@ -69,7 +69,7 @@ def test_one_table_for_queries_keys_and_layers(device: torch.device) -> None:
         x = torch.randn(shape, device=device)
         for layout in ("half", "interleaved"):
             wanted = rl.apply_rotary(x, where, omega, layout=layout, scale=1.3)
-            assert torch.equal(rl.rotate(x, cos, sin, layout=layout), wanted)
+            assert torch.equal(rl.rotary.rotate(x, cos, sin, layout=layout), wanted)
 
 
 @pytest.mark.parametrize("layout", ["half", "interleaved"])

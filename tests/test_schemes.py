@@ -9,8 +9,9 @@ import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons import METHODS, SCHEMES, FrequencySpec, LogN, Method, Scheme
+from rope_lessons import METHODS, FrequencySpec, LogN, Method, Scheme
 from rope_lessons.kinds import KINDS
+from rope_lessons.schemes import SCHEMES
 
 SPECS = {kind: FrequencySpec(kind, dim=8, **row.extended(8, 4, 16)) for kind, row in KINDS.items()}
 OPTIONS = {

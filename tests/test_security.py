@@ -183,7 +183,7 @@ ALLOWED = {
     ("rope_lessons/chomsky/training.py", "torch.load(weights_only=True)"): "an own checkpoint, after its SHA-256",
     ("rope_lessons/chomsky/training.py", "import pickle"): "an error that torch.load raises; it loads nothing",
     (
-        "rope_lessons/lab/pretrained.py",
+        "rope_lessons/models/pretrained.py",
         ".from_pretrained()",
     ): "the model that the caller names: only where one is asked for",
     ("rope_lessons/lab/text.py", "urllib.request.Request()"): "the corpus that the caller names",

@@ -48,13 +48,13 @@ def test_given_frequencies(device: torch.device) -> None:
     assert torch.autograd.gradcheck(
         lambda omega: rl.sinusoidal_encoding(where, 8, frequencies=omega, dtype=torch.float64), (frequencies,)
     )
-    assert torch.autograd.gradcheck(lambda omega: rl.sinusoidal_kernel(where, omega), (frequencies,))
+    assert torch.autograd.gradcheck(lambda omega: rl.sinusoidal.sinusoidal_kernel(where, omega), (frequencies,))
 
 
 def test_kernel_by_definition(device: torch.device) -> None:
     frequencies = rl.rope_frequencies(10, 50.0, device=device)
     distance = torch.tensor([[0, 1], [-4, 100]], device=device)
-    kernel = rl.sinusoidal_kernel(distance, frequencies)
+    kernel = rl.sinusoidal.sinusoidal_kernel(distance, frequencies)
     assert kernel.shape == (2, 2)
     for number, value in zip(distance.flatten().tolist(), kernel.flatten().tolist(), strict=True):
         assert math.isclose(value, sum(math.cos(number * 50.0 ** (-2 * t / 10)) for t in range(5)) / 5, abs_tol=1e-12)

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lessons._checks import check_choice
-from rope_lessons.attention import attention
 from rope_lessons.chomsky.weights import Weight, linear, matrix, ones, zeros
+from rope_lessons.engine import attention
 from rope_lessons.local import alibi_slopes
 from rope_lessons.schemes import FrequencySpec, LogN, Scheme
 from rope_lessons.sinusoidal import sinusoidal_encoding

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as MatplotlibFigure
 
-from rope_lessons.attention import cost
+from rope_lessons.engine import cost, targets
 from rope_lessons.figures import (
     BLUE,
     GREEN,
@@ -22,13 +22,12 @@ from rope_lessons.figures import (
     new_figure,
     styled,
 )
-from rope_lessons.lab import bench
 from rope_lessons.schemes import scheme
 
 __all__ = ["gpu_cut", "gpu_losses", "gpu_memory", "gpu_peak", "gpu_ratios", "gpu_roofline"]
 
 Result = Mapping[str, Any] | None
-NOT_MEASURED = f"GPU: {bench.NOT_MEASURED}"
+NOT_MEASURED = f"GPU: {targets.NOT_MEASURED}"
 
 
 def _size(length: float) -> str:
@@ -181,7 +180,7 @@ def gpu_ratios(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
 
 def _targets(axis: Any, device: str) -> None:
     """Forward and with backward have the same target at most lengths."""
-    for times, limits in bench.SPEED[device].items():
+    for times, limits in targets.SPEED[device].items():
         for limit in set(limits):
             axis.plot([times / 1.15, times * 1.15], [limit, limit], color=RED, linewidth=2.5)
     axis.plot([], [], color=RED, linewidth=2.5, label="target")
@@ -191,16 +190,16 @@ def _ratios_cpu(axis: Any, result: Result) -> list[str]:
     axis.set_title("CPU, float32")
     _targets(axis, "cpu")
     if result is None:
-        axis.text(0.5, 0.7, f"CPU: {bench.NOT_MEASURED}", ha="center", transform=axis.transAxes, color=RED)
-        return [f"CPU: {bench.NOT_MEASURED}"]
+        axis.text(0.5, 0.7, f"CPU: {targets.NOT_MEASURED}", ha="center", transform=axis.transAxes, color=RED)
+        return [f"CPU: {targets.NOT_MEASURED}"]
     said = []
     for backward, table, color, marker in SIDES:
         rows = [row for row in result[table] if row["what"].startswith("rerope")]
-        times = [row["length"] / bench.WINDOW for row in rows]
+        times = [row["length"] / targets.WINDOW for row in rows]
         name = "with backward" if backward else "forward"
         axis.plot(times, [row["ratio"] for row in rows], marker, color=color, markersize=8, label=f"measured, {name}")
-        machine = bench.fit(rows[0], backward)
-        line = [bench.predicted_ratio("rerope", row["length"], backward, machine) for row in rows]
+        machine = targets.fit(rows[0], backward)
+        line = [targets.predicted_ratio("rerope", row["length"], backward, machine) for row in rows]
         axis.plot(times, line, "--", color=color, linewidth=1.5, label=f"predicted, {name}")
         pairs = [f"{row['ratio']:.2f} at {t:g}" for row, t in zip(rows, times, strict=True)]
         said.append(f"CPU, {name}, measured: {', '.join(pairs)}")
@@ -223,7 +222,7 @@ def _ratios_gpu(axis: Any, result: Result) -> list[str]:
     said = []
     times = np.array([8, 11.3, 16, 22.6, 32])
     for efficiency, style in ((1.0, ":"), (0.35, "--")):
-        line = [gpu_ratio(int(t * bench.WINDOW), bench.WINDOW, efficiency) for t in times]
+        line = [gpu_ratio(int(t * targets.WINDOW), targets.WINDOW, efficiency) for t in times]
         axis.plot(times, line, style, color=BLUE, linewidth=1.5)
         beside = 0.015 if efficiency == 1 else -0.12
         axis.text(8.2, line[0] + beside, f"forward, kernels at {efficiency:.0%} of the peak", fontsize=11)
@@ -233,7 +232,7 @@ def _ratios_gpu(axis: Any, result: Result) -> list[str]:
         return [*said, NOT_MEASURED]
     for _, table, color, marker in SIDES:
         rows = [row for row in result[table] if row["what"].startswith("rerope,")]
-        axis.plot([row["length"] / bench.WINDOW for row in rows], [row["ratio"] for row in rows], marker, color=color)
+        axis.plot([row["length"] / targets.WINDOW for row in rows], [row["ratio"] for row in rows], marker, color=color)
         said.append("GPU measured: " + ", ".join(f"{row['ratio']:.2f} at {row['length']}" for row in rows))
     return said
 
@@ -273,7 +272,7 @@ SIDE, LEFT, TOP = 300, 30, 44
 COLOURS = {"diagonal": "#8ec6e8", "before": "#f5c97a", "far": "#9fd8b4"}
 NAMES = {"diagonal": "diagonal blocks", "before": "the blocks before them", "far": "the far triangle"}
 # One token and head of 128 channels in bfloat16: bytes of plain RoPE's turns; of ours, the copy and the cast; of a
-# merge. A test compares them with attention/cost.py.
+# merge. A test compares them with engine/cost.py.
 PLAIN, ALWAYS, MERGE, ALONE = 1024, 1536 + 776 + 768, 2352, 1024 + 520
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rope_lessons._checks import check_count, check_int64, check_positive
-from rope_lessons.attention import KVCache, attention
+from rope_lessons.engine import KVCache, attention
 from rope_lessons.schemes import Plan, Scheme, scheme
 
 EPSILON = 1e-7  # of the norms, as in bert4keras

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lessons._checks import check_choice, check_count, check_positive
-from rope_lessons.attention import attention
+from rope_lessons.engine import attention
 from rope_lessons.kinds import KINDS
 from rope_lessons.methods import METHODS, Method
 from rope_lessons.schemes import LogN

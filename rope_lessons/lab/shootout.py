@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from rope_lessons._checks import check_choice
 from rope_lessons.kinds import KINDS
 from rope_lessons.lab import evaluation, sizes, training
-from rope_lessons.lab.byte_lm import CHECKPOINTS
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.evaluation import OWN, SETS, Evaluation, Trained, cut, score
 from rope_lessons.lab.rows import TableRow, hwfa_window
 from rope_lessons.lab.text import Corpus, repeated_windows
 from rope_lessons.lab.training import Recipe
 from rope_lessons.methods import Method
+from rope_lessons.models.byte_lm import CHECKPOINTS
 from rope_lessons.schemes import LogN, Scheme
 from rope_lessons.stored import write_whole
 

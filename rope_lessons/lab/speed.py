@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rope_lessons.attention.visibility import visible_keys
+from rope_lessons.engine.visibility import visible_keys
 from rope_lessons.lab import sizes, training
 from rope_lessons.lab.text import Corpus
 from rope_lessons.lab.training import Recipe, Team

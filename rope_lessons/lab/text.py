@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_count, check_share
-from rope_lessons.lab.byte_lm import is_held_out
+from rope_lessons.models.byte_lm import is_held_out
 from rope_lessons.stored import flush, locked, read_sealed, write_sealed, write_whole
 
 CACHE = Path.home() / ".cache" / "rope_lessons"

@@ -202,8 +202,8 @@ def test_eq_sinusoidal_kernel():
     distances = positions[:, None] - positions
     cosines = (distances.double()[..., None] * frequencies).cos().sum(dim=-1)
     torch.testing.assert_close(G, cosines)
-    torch.testing.assert_close(G, 16 * rl.sinusoidal_kernel(distances, frequencies))
-    assert rl.sinusoidal_kernel(torch.tensor(0), frequencies) == 1
+    torch.testing.assert_close(G, 16 * rl.sinusoidal.sinusoidal_kernel(distances, frequencies))
+    assert rl.sinusoidal.sinusoidal_kernel(torch.tensor(0), frequencies) == 1
 
 
 def test_eq_sinusoidal_shift():
@@ -226,7 +226,10 @@ def test_thm_sinusoidal_integral(base):
             assert abs(numeric - exact) < 1e-10
     # The sum tends to the integral as the channels grow.
     errors = [
-        abs(rl.sinusoidal_kernel(torch.tensor(7), rl.rope_frequencies(d, float(base))).item() - integral(7, base))
+        abs(
+            rl.sinusoidal.sinusoidal_kernel(torch.tensor(7), rl.rope_frequencies(d, float(base))).item()
+            - integral(7, base)
+        )
         for d in (64, 128, 256)
     ]
     assert errors[0] > 1.8 * errors[1] > 3.2 * errors[2]
@@ -257,9 +260,9 @@ def test_thm_sinusoidal_bound():
 def test_thm_sinusoidal_mean_square():
     distance = torch.arange(200_000)
     for frequencies in (rl.rope_frequencies(4), rl.rope_frequencies(16), torch.tensor([0.5, 1.0, 3.0], dtype=F64)):
-        mean = rl.sinusoidal_kernel(distance, frequencies).square().mean().item()
+        mean = rl.sinusoidal.sinusoidal_kernel(distance, frequencies).square().mean().item()
         assert mean == pytest.approx(1 / (2 * len(frequencies)), rel=0.01)
-    doubled = rl.sinusoidal_kernel(distance, torch.tensor([1.0, 1.0], dtype=F64)).square().mean().item()
+    doubled = rl.sinusoidal.sinusoidal_kernel(distance, torch.tensor([1.0, 1.0], dtype=F64)).square().mean().item()
     assert doubled == pytest.approx(1 / 2, rel=0.01)  # equal frequencies: the condition is needed
 
 
@@ -271,13 +274,13 @@ def test_eq_sinusoidal_scatter(dim, base):
     for turns in (10, 100, 1000):  # mean over distances from Δ₁·turns/3 to Δ₁·turns·3
         distance = (turns * start * 3 ** (2 * torch.rand(300, generator=generator) - 1)).round().long()
         exact = torch.tensor([float(integral(k, base)) for k in distance.tolist()], dtype=F64)
-        measured = (rl.sinusoidal_kernel(distance, frequencies) - exact).square().mean()
+        measured = (rl.sinusoidal.sinusoidal_kernel(distance, frequencies) - exact).square().mean()
         rule = (distance / start).log().mean() / math.log(base) / dim
         assert measured == pytest.approx(rule.item(), rel=0.35)
     near = torch.arange(1, int(start / 3))
     exact = torch.tensor([float(integral(k, base)) for k in near.tolist()], dtype=F64)
     assert (
-        rl.sinusoidal_kernel(near, frequencies) - exact
+        rl.sinusoidal.sinusoidal_kernel(near, frequencies) - exact
     ).abs().max() < 2.2 / dim  # in step: only the error at the ends
 
 
@@ -286,10 +289,10 @@ def test_thm_sinusoidal_return(pairs, parts):
     generator = torch.Generator().manual_seed(pairs)
     for _ in range(20):
         frequencies = 3 * torch.rand(pairs, dtype=F64, generator=generator)
-        kernel = rl.sinusoidal_kernel(torch.arange(1, parts**pairs + 1), frequencies)
+        kernel = rl.sinusoidal.sinusoidal_kernel(torch.arange(1, parts**pairs + 1), frequencies)
         assert kernel.max() >= math.cos(2 * math.pi / parts)
     # Again and again: also beyond any distance already passed.
-    toy = rl.sinusoidal_kernel(torch.arange(50_000, 100_001), rl.rope_frequencies(4))
+    toy = rl.sinusoidal.sinusoidal_kernel(torch.arange(50_000, 100_001), rl.rope_frequencies(4))
     assert toy.max() > 0.9999
 
 
@@ -315,10 +318,12 @@ def test_eq_sinusoidal_power_law(a):
 
 def test_linear_frequencies_are_periodic():
     frequencies = 1 - torch.arange(64, dtype=F64) / 64
-    assert rl.sinusoidal_kernel(torch.tensor(128 * math.pi, dtype=F64), frequencies).item() == pytest.approx(1)
-    assert rl.sinusoidal_kernel(torch.tensor(402), frequencies) > 0.99
+    assert rl.sinusoidal.sinusoidal_kernel(torch.tensor(128 * math.pi, dtype=F64), frequencies).item() == pytest.approx(
+        1
+    )
+    assert rl.sinusoidal.sinusoidal_kernel(torch.tensor(402), frequencies) > 0.99
     # The harmonic choice breaks the other condition: no frequency is below 1/100, yet K(100) is far from 0.
-    assert rl.sinusoidal_kernel(torch.tensor(100), 1 / torch.arange(1, 65, dtype=F64)) < -0.25
+    assert rl.sinusoidal.sinusoidal_kernel(torch.tensor(100), 1 / torch.arange(1, 65, dtype=F64)) < -0.25
 
 
 def test_sines_stay_level():

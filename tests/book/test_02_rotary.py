@@ -158,7 +158,7 @@ def test_eq_rotary_mean():
         # The score is q^T M k with M = R^T. With independent q and k its mean square is the sum of M's squared
         # entries, with q = k its mean is M's trace. R has the same squares and the same trace.
         assert math.isclose(matrix.square().sum(), D)
-        kernel = rl.sinusoidal_kernel(torch.tensor(delta), FREQUENCIES)
+        kernel = rl.sinusoidal.sinusoidal_kernel(torch.tensor(delta), FREQUENCIES)
         assert math.isclose(matrix.trace(), D * kernel, abs_tol=1e-12)
     q, k = random(2, 20_000, D)
     scores = ((q @ rotation(7 * FREQUENCIES).T) * k).sum(-1)

@@ -13,7 +13,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.figures import radix as figures
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 from rope_lessons.radix import NTK_VARIANTS
 from tests.llama import last_states, llama
 
@@ -27,20 +27,20 @@ def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
 def test_eq_radix_digit():
     """Against Python's own way to write a number."""
     for n in range(3000):
-        assert rl.digits(n, base=10, length=4).tolist() == [int(c) for c in reversed(f"{n:04d}")]
-        assert rl.digits(n, base=2, length=12).tolist() == [int(c) for c in reversed(f"{n:012b}")]
+        assert rl.radix.digits(n, base=10, length=4).tolist() == [int(c) for c in reversed(f"{n:04d}")]
+        assert rl.radix.digits(n, base=2, length=12).tolist() == [int(c) for c in reversed(f"{n:012b}")]
 
 
 @pytest.mark.parametrize(("base", "length"), [(2, 8), (10, 3), (20, 3), (13, 2)])
 def test_eq_radix_value(base, length):
     """Every number below base**length comes back, all digit strings differ, and one number more does not fit."""
     n = torch.arange(base**length)
-    written = rl.digits(n, base=base, length=length)
+    written = rl.radix.digits(n, base=base, length=length)
     assert torch.equal((written * base ** torch.arange(length)).sum(dim=-1), n)
-    assert torch.equal(rl.from_digits(written, base=base), n)
+    assert torch.equal(rl.radix.from_digits(written, base=base), n)
     assert len({tuple(row) for row in written.tolist()}) == base**length
     with pytest.raises(ValueError, match="n must be from 0"):
-        rl.digits(base**length, base=base, length=length)
+        rl.radix.digits(base**length, base=base, length=length)
 
 
 @pytest.mark.parametrize(("dim", "base"), [(4, 10_000.0), (128, 10_000.0), (64, 500_000.0)])
@@ -67,7 +67,7 @@ def test_thm_radix_decode(dim):
     positions = (2 * torch.rand(500, generator=generator, dtype=torch.float64) - 1) * largest
     errors = (2 * torch.rand(500, dim // 2, generator=generator, dtype=torch.float64) - 1) * bound * 0.999
     angles = positions.unsqueeze(-1) * frequencies + errors
-    read = rl.decode_position(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2), frequencies)
+    read = rl.radix.decode_position(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2), frequencies)
     assert torch.allclose(read - positions, errors[:, 0] / frequencies[0], atol=1e-6)
     # The worst case of the proof: opposite errors of two neighbouring hands.
     signs = torch.ones(dim // 2, dtype=torch.float64)
@@ -75,7 +75,7 @@ def test_thm_radix_decode(dim):
     for factor, wrong in ((0.999, False), (1.001, True)):
         errors = torch.zeros(dim // 2, dtype=torch.float64)
         errors[:2] = (signs * bound * factor)[:2]
-        missed = float(rl.decode_position(noisy_clock(20.0, frequencies, errors), frequencies)) - 20
+        missed = float(rl.radix.decode_position(noisy_clock(20.0, frequencies, errors), frequencies)) - 20
         # A wrong turn of the fastest hand: off by 2π and the hand's own error.
         expected = float(errors[0]) + (2 * math.pi if wrong else 0)
         assert missed == pytest.approx(expected, abs=1e-6)
@@ -93,8 +93,8 @@ def test_eq_radix_share():
 
 def test_three_ways_table():
     """The table of the section: what each way makes of 5749 and 5750."""
-    assert rl.digits(torch.tensor([5749, 5750]), base=10, length=4).tolist() == [[9, 4, 7, 5], [0, 5, 7, 5]]
-    assert rl.digits(torch.tensor([5749, 5750]), base=20, length=3).tolist() == [[9, 7, 14], [10, 7, 14]]
+    assert rl.radix.digits(torch.tensor([5749, 5750]), base=10, length=4).tolist() == [[9, 4, 7, 5], [0, 5, 7, 5]]
+    assert rl.radix.digits(torch.tensor([5749, 5750]), base=20, length=3).tolist() == [[9, 7, 14], [10, 7, 14]]
     assert (5749 / 8, 5750 / 8) == (718.625, 718.75)
 
 

@@ -14,7 +14,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.figures import mixed_radix as figures
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 CLOCK = (60, 60, 24, 7)
 EXPONENTS = (0, 0.25, 0.5, 0.625, 0.75, 1)
@@ -41,24 +41,26 @@ def test_eq_mixed_radix_digit():
     for n in (0, 59, 60, 3599, 3600, 86_399, 86_400, 363_900, 604_799):
         time = timedelta(seconds=n)
         hours, rest = divmod(time.seconds, 3600)
-        assert rl.mixed_digits(n, CLOCK).tolist() == [rest % 60, rest // 60, hours, time.days]
+        assert rl.mixed_radix.mixed_digits(n, CLOCK).tolist() == [rest % 60, rest // 60, hours, time.days]
     for t, worth in enumerate((1, 60, 3600, 86_400)):
-        assert all(int(rl.mixed_digits(n, CLOCK)[t]) == n // worth % CLOCK[t] for n in range(0, 604_800, 997))
+        assert all(
+            int(rl.mixed_radix.mixed_digits(n, CLOCK)[t]) == n // worth % CLOCK[t] for n in range(0, 604_800, 997)
+        )
 
 
 def test_eq_mixed_radix_value():
     n = torch.arange(604_800)
-    written = rl.mixed_digits(n, CLOCK)
+    written = rl.mixed_radix.mixed_digits(n, CLOCK)
     assert torch.equal((written * torch.tensor([1, 60, 3600, 86_400])).sum(-1), n)
-    assert torch.equal(rl.from_digits(written, CLOCK), n)
+    assert torch.equal(rl.radix.from_digits(written, CLOCK), n)
     with pytest.raises(ValueError, match="n must be from 0"):
-        rl.mixed_digits(604_800, CLOCK)
+        rl.mixed_radix.mixed_digits(604_800, CLOCK)
 
 
 def test_eq_mixed_radix_grow():
     """Base 10 with the shares 4, 2, 1: worth and period of each digit, found by counting upwards."""
     n = torch.arange(2 * 8000) % 8000
-    written = rl.mixed_digits(n, (40, 20, 10))
+    written = rl.mixed_radix.mixed_digits(n, (40, 20, 10))
     worth, period = [], []
     for t in range(3):
         row = written[:8000, t]
@@ -67,7 +69,7 @@ def test_eq_mixed_radix_grow():
     assert worth == [1 * 1, 10 * 4, 100 * 4 * 2]
     assert period == [10 * 4, 100 * 4 * 2, 1000 * 4 * 2 * 1]
     # A clock with days of 48 hours: an hour is worth as much as before and goes round half as often.
-    hours = rl.mixed_digits(torch.arange(0, 60 * 60 * 48, 3600), (60, 60, 48))[:, 2]
+    hours = rl.mixed_radix.mixed_digits(torch.arange(0, 60 * 60 * 48, 3600), (60, 60, 48))[:, 2]
     assert torch.equal(hours, torch.arange(48))
 
 
@@ -91,7 +93,7 @@ def test_table_of_shares():
     """5749 in three mixed radices, and the hands of the three ways."""
     for bases, written in (((20, 20, 20), [9, 7, 14]), ((40, 20, 10), [29, 3, 7]), ((80, 10, 10), [69, 1, 7])):
         assert math.prod(bases) == 8000
-        assert rl.mixed_digits(5749, bases).tolist() == written
+        assert rl.mixed_radix.mixed_digits(5749, bases).tolist() == written
     ways = {(2, 2, 2): [2, 4, 8], (4, 2, 1): [4, 8, 8], (8, 1, 1): [8, 8, 8]}
     for way, slower in ways.items():
         assert [math.prod(way[: t + 1]) for t in range(3)] == slower
@@ -118,7 +120,7 @@ def test_thm_mixed_radix_count(bases):
     """Counted over the whole triangle."""
     length = math.prod(bases)
     distance = torch.arange(length)
-    written, count = rl.mixed_digits(distance, bases), length - distance
+    written, count = rl.mixed_radix.mixed_digits(distance, bases), length - distance
     worth = 1
     for t, base in enumerate(bases):
         period = worth * base

@@ -15,7 +15,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.figures import circles as figures
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 from tests.llama import last_states, llama
 
 TEXT = (Path(__file__).parents[2] / "book" / "05_circles.md").read_text("utf8")
@@ -34,7 +34,7 @@ def speeds(frequencies: torch.Tensor, base: float = 10_000.0) -> torch.Tensor:
 def test_eq_circles_turns(dim, length, base):
     """Counted by walking: how often the hand has come past its start."""
     frequencies = rl.rope_frequencies(dim, base)
-    turned = rl.turns(frequencies, length)
+    turned = rl.circles.turns(frequencies, length)
     for t in (0, dim // 4, dim // 2 - 1):
         angle, walked = 0.0, 0
         for _ in range(length):
@@ -46,9 +46,9 @@ def test_eq_circles_turns(dim, length, base):
 
 def test_turns_by_hand():
     assert 64 / (2 * math.pi) == pytest.approx(10.2, abs=0.05)
-    assert rl.turns(rl.rope_frequencies(4), 64).tolist() == pytest.approx([10.186, 0.10186], rel=1e-4)
-    assert rl.turns(rl.rope_frequencies(4), 5).tolist() == pytest.approx([0.8, 0.008], abs=0.005)
-    turned = rl.turns(rl.rope_frequencies(128), 4096)
+    assert rl.circles.turns(rl.rope_frequencies(4), 64).tolist() == pytest.approx([10.186, 0.10186], rel=1e-4)
+    assert rl.circles.turns(rl.rope_frequencies(4), 5).tolist() == pytest.approx([0.8, 0.008], abs=0.005)
+    turned = rl.circles.turns(rl.rope_frequencies(128), 4096)
     assert (int((turned >= 1).sum()), int((turned >= 32).sum()), round(float(turned[0]))) == (46, 21, 652)
     assert float(turned[45]) == pytest.approx(1.004, abs=5e-4)
     assert round(float(turned[20])) == 37
@@ -64,7 +64,7 @@ def test_eq_circles_pair(dim, length, base):
     for turned in (0.2, 1, 7, 32):
         omega = base ** (-2 * pair(turned) / dim)
         assert length * omega / (2 * math.pi) == pytest.approx(turned)
-    closed = int((rl.turns(rl.rope_frequencies(dim, base), length) >= 1).sum())
+    closed = int((rl.circles.turns(rl.rope_frequencies(dim, base), length) >= 1).sum())
     assert closed == math.floor(pair(1)) + 1
     assert math.log10(512 / (2 * math.pi)) == pytest.approx(1.911, abs=5e-4)  # d = 8
 
@@ -95,7 +95,7 @@ def test_parts_by_hand():
 def test_thm_circles_reach(dim, length, base, factor):
     """By search over lengths, and a speed a little above 1/κ falls short."""
     plain = rl.rope_frequencies(dim, base)
-    is_open = rl.turns(plain, length) < 1
+    is_open = rl.circles.turns(plain, length) < 1
     for slow in (1, 1.5):
         tested = rl.ntk_by_parts_frequencies(dim, factor, length, base, alpha=slow)
         longest = length
@@ -155,7 +155,7 @@ def test_eq_circles_code(dim, length, base):
 @pytest.mark.parametrize(("dim", "length", "base"), [(128, 4096, 10_000.0), (128, 8192, 500_000.0), (8, 512, 10_000.0)])
 @pytest.mark.parametrize(("slow", "fast"), [(1, 32), (2, 8)])
 def test_thm_circles_ramps(dim, length, base, slow, fast):
-    turned = rl.turns(rl.rope_frequencies(dim, base), length)
+    turned = rl.circles.turns(rl.rope_frequencies(dim, base), length)
     paper = speeds(rl.ntk_by_parts_frequencies(dim, 1e12, length, base, alpha=slow, beta=fast), base)  # the share
     code = speeds(rl.yarn_frequencies(dim, 1e12, length, base, beta_fast=fast, beta_slow=slow, truncate=False), base)
     in_logs = (torch.log(turned / slow) / math.log(fast / slow)).clamp(0, 1)
@@ -188,7 +188,7 @@ def test_ramps_in_numbers():
     assert float(speeds(small)[0]) == pytest.approx(0.38, abs=5e-3)
     assert bool((speeds(small) < 0.4).all())
     assert float(speeds(rl.yarn_frequencies(64, 8, 64))[0]) == 1
-    assert float(rl.turns(rl.rope_frequencies(64), 131_072)[31]) == pytest.approx(2.8, abs=0.05)
+    assert float(rl.circles.turns(rl.rope_frequencies(64), 131_072)[31]) == pytest.approx(2.8, abs=0.05)
     assert math.ceil(32 * math.log(131_072 / (2 * math.pi)) / math.log(10_000)) == 35
     last = [float(speeds(f(64, 8, 131_072))[31]) for f in (rl.yarn_frequencies, rl.ntk_by_parts_frequencies)]
     assert last[0] > last[1] > 1 / 8  # 1/8 is what a cut at the last pair would give
@@ -216,7 +216,7 @@ def test_eq_circles_llama3(length, factor, base):
 
 
 def test_llama3_is_close_to_a_switch():
-    turned = rl.turns(rl.rope_frequencies(128, 500_000.0), 8192)
+    turned = rl.circles.turns(rl.rope_frequencies(128, 500_000.0), 8192)
     assert ((turned > 1) & (turned < 4)).nonzero().flatten().tolist() == list(range(29, 35))
     assert float(turned[35]) == pytest.approx(0.997, abs=1e-3)
     assert int((turned >= 1).sum()) == 35
@@ -252,7 +252,7 @@ def test_eq_circles_seen():
     """8k served, 3k seen, 4k declared: over what is seen no open pair leaves its arc; over what is declared some do."""
     served, seen, declared = 8192, 3072, 4096
     plain = rl.rope_frequencies(128)
-    is_open = rl.turns(plain, seen) < 1
+    is_open = rl.circles.turns(plain, seen) < 1
     over_seen = rl.ntk_by_parts_frequencies(128, served / seen, seen)
     assert bool(((served - 1) * over_seen <= seen * plain)[is_open].all())
     over_declared = rl.ntk_by_parts_frequencies(128, served / declared, declared)
@@ -447,7 +447,7 @@ def test_where_the_smaller_factor_gains():
     """Seed 0: PI's gain comes from the closed pairs; of the other two more from the open ones, at 512 bytes."""
     model, windows = byte_lm.load(), byte_lm.evaluation_windows()[::16]
     plain = rl.rope_frequencies(64)
-    closed = rl.turns(plain, 64) >= 1
+    closed = rl.circles.turns(plain, 64) >= 1
 
     def score(frequencies: torch.Tensor, length: int, scale: float) -> float:
         attend = partial(rl.attention, frequencies=frequencies)
@@ -477,7 +477,7 @@ def test_explorable_speeds_are_the_packages(log_length, fast):
     """The closed forms that the script uses are the package's frequencies."""
     length = 2**log_length
     done, paper, code = figures._speeds(8, fast, length)
-    assert torch.allclose(torch.tensor(done, dtype=torch.float64), rl.turns(rl.rope_frequencies(64), length))
+    assert torch.allclose(torch.tensor(done, dtype=torch.float64), rl.circles.turns(rl.rope_frequencies(64), length))
     for drawn, exact in (
         (paper, rl.ntk_by_parts_frequencies(64, 8, length, beta=fast)),
         (code, rl.yarn_frequencies(64, 8, length, beta_fast=fast)),

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 
 import rope_lessons as rl
 from rope_lessons.figures import entropy as figures
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 STORED = json.loads((byte_lm.CHECKPOINTS / "entropy.json").read_text("utf8"))
 
@@ -38,11 +38,11 @@ def random_scores(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def test_eq_entropy_definition():
     """0 for one key, log n for equal weights, between the two for anything else; by hand for other scores."""
-    assert rl.attention_entropy(torch.tensor([0.0, 1.0, 0.0])).item() == 0
+    assert rl.entropy.attention_entropy(torch.tensor([0.0, 1.0, 0.0])).item() == 0
     equal = torch.full((7,), 1 / 7, dtype=torch.float64)
-    assert rl.attention_entropy(equal).item() == pytest.approx(math.log(7))
+    assert rl.entropy.attention_entropy(equal).item() == pytest.approx(math.log(7))
     scores = 3 * random_scores(200, 9)
-    found = rl.attention_entropy(scores.softmax(-1))
+    found = rl.entropy.attention_entropy(scores.softmax(-1))
     assert found.tolist() == pytest.approx([entropy_by_hand(row) for row in scores.tolist()])
     assert bool((found > 0).all())
     assert bool((found < math.log(9)).all())
@@ -52,7 +52,7 @@ def test_eq_entropy_logsumexp():
     scores = 3 * random_scores(200, 9)
     weights = scores.softmax(-1)
     expected = scores.logsumexp(-1) - (weights * scores).sum(-1)
-    assert torch.allclose(rl.attention_entropy(weights), expected, atol=1e-12)
+    assert torch.allclose(rl.entropy.attention_entropy(weights), expected, atol=1e-12)
 
 
 def test_the_running_sentence():
@@ -62,7 +62,7 @@ def test_the_running_sentence():
         scores = torch.zeros(words, dtype=torch.float64)
         scores[2] = 2 * factor
         weights = scores.softmax(-1)
-        return round(weights[2].item(), 2), round(rl.attention_entropy(weights).item(), 2)
+        return round(weights[2].item(), 2), round(rl.entropy.attention_entropy(weights).item(), 2)
 
     assert row(5, 1) == (0.65, 1.13) or row(5, 1) == (0.65, 1.14)
     assert row(10, 1) == (0.45, 1.89)
@@ -181,7 +181,7 @@ def test_eq_entropy_large_n():
     directions = random_scores(n, dim)
     cosines = directions[:, 0] / directions.norm(dim=-1)
     for rho in (math.sqrt(dim), 2 * math.sqrt(dim)):
-        simulated = rl.attention_entropy((rho * cosines).softmax(-1)).item()
+        simulated = rl.entropy.attention_entropy((rho * cosines).softmax(-1)).item()
         assert simulated == pytest.approx(math.log(n) - deficit(rho, dim), abs=0.06)
 
 
@@ -216,7 +216,9 @@ def test_random_keys_are_not_held():
         for n in (512, 32_768):
             directions = random_scores(n, 128, seed=n)
             rho = math.sqrt(128) * (math.log(n, 512) if scaled else 1)
-            found.append(rl.attention_entropy((rho * directions[:, 0] / directions.norm(dim=-1)).softmax(-1)).item())
+            found.append(
+                rl.entropy.attention_entropy((rho * directions[:, 0] / directions.norm(dim=-1)).softmax(-1)).item()
+            )
         grown[scaled] = found[1] - found[0]
     assert grown[False] == pytest.approx(math.log(64), abs=0.05)
     assert 0.7 < grown[True] / grown[False] < 0.9
@@ -227,7 +229,7 @@ def test_random_keys_are_not_held():
 
 def simulated(spread: float, n: int, scale: float) -> float:
     scores = scale * spread * random_scores(max(32, 2**19 // n), n, seed=n)
-    return rl.attention_entropy(scores.softmax(-1)).mean().item()
+    return rl.entropy.attention_entropy(scores.softmax(-1)).mean().item()
 
 
 def test_eq_entropy_gaussian():
@@ -454,7 +456,7 @@ def test_stored_rows_come_back(scale):
 
     def attend(q, k, v, scheme):
         weights = rl.attention(q, k, torch.eye(512).expand(*k.shape[:3], -1), scheme, backend="reference")
-        entropies.append(rl.attention_entropy(weights).mean(0))
+        entropies.append(rl.entropy.attention_entropy(weights).mean(0))
         return weights @ v
 
     with torch.no_grad():
@@ -591,7 +593,7 @@ def test_explorable_is_the_formula():
     weights = scores.softmax(-1)
     found = figures._crowd(65_536, 9.0, 1.0, 1.0)
     assert found[0] == pytest.approx(weights[0].item(), abs=0.01)
-    assert found[1] == pytest.approx(rl.attention_entropy(weights).item(), abs=0.05)
+    assert found[1] == pytest.approx(rl.entropy.attention_entropy(weights).item(), abs=0.05)
     ends = [figures._crowd(n, 8.0, 0.0, s) for n, s in ((2**16, 1.0), (16, 4 / 9), (2**16, 16 / 9))]
     assert [round(w, 2) for w, _ in ends] == [0.04, 0.70, 0.96]
     assert [round(h, 1) for _, h in ends] == [10.8, 1.4, 0.6]

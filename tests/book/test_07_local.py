@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import rope_lessons as rl
 from rope_lessons.figures import local as figures
-from rope_lessons.lab import byte_lm, recall
+from rope_lessons.models import byte_lm, recall
 
 STORED = json.loads((byte_lm.CHECKPOINTS / "local.json").read_text("utf8"))
 CHAPTER = (Path(__file__).parents[2] / "book" / "07_local.md").read_text("utf8")
@@ -30,8 +30,8 @@ def index_of(length: int) -> torch.Tensor:
 def test_eq_local_window(window):
     """The mask, and what attention itself does: exactly these keys change the output of a query."""
     length = 12
-    mask = rl.dense_mask(rl.causal_mask, index_of(length), index_of(length))
-    mask &= rl.dense_mask(rl.window_mask(window), index_of(length), index_of(length))
+    mask = rl.local.dense_mask(rl.local.causal_mask, index_of(length), index_of(length))
+    mask &= rl.local.dense_mask(rl.local.window_mask(window), index_of(length), index_of(length))
     assert mask.tolist() == [[0 <= i - j < window for j in range(length)] for i in range(length)]
     assert torch.equal(seen_by(rl.scheme("window", dim=8, visible_window=window), length), mask)
 
@@ -47,16 +47,16 @@ def test_thm_local_field(window, layers):
     """Powers of the mask, and the gradient of a real stack of attention layers."""
     length = 40
     for causal in (True, False):
-        mask = rl.dense_mask(rl.window_mask(window), index_of(length), index_of(length))
+        mask = rl.local.dense_mask(rl.local.window_mask(window), index_of(length), index_of(length))
         if causal:
-            mask &= rl.dense_mask(rl.causal_mask, index_of(length), index_of(length))
+            mask &= rl.local.dense_mask(rl.local.causal_mask, index_of(length), index_of(length))
         paths = torch.linalg.matrix_power(mask.double(), layers) > 0
         distance = index_of(length)[:, None] - index_of(length)[None, :]
         reach = (window - 1) * layers
         expected = (distance >= 0) & (distance <= reach) if causal else distance.abs() <= reach
         assert torch.equal(paths, expected)
         query = length - 1 if causal else length // 2
-        assert int(paths[query].sum()) == rl.receptive_field(window, layers, causal)
+        assert int(paths[query].sum()) == rl.local.receptive_field(window, layers, causal)
         assert torch.equal(depends(window, layers, causal, length, query), expected[query])
 
 
@@ -81,7 +81,7 @@ def test_thm_local_length(name):
     plan = (rl.scheme(name, visible_window=window, **turning),) * layers
     model = byte_lm.load().double()
     tokens = byte_lm.evaluation_windows()[:3, :300]
-    field = rl.receptive_field(window, layers)
+    field = rl.local.receptive_field(window, layers)
     with torch.no_grad():
         whole, end = model(tokens, plan)[:, -1], model(tokens[:, -field:], plan)[:, -1]
         shorter = model(tokens[:, -field + 1 :], plan)[:, -1]
@@ -91,10 +91,10 @@ def test_thm_local_length(name):
 
 def test_eq_local_lambda():
     for window, sinks in ((2, 1), (3, 2), (1, 0), (9, 4)):
-        mask = rl.dense_mask(rl.lambda_mask(window, sinks), index_of(8), index_of(8))
+        mask = rl.local.dense_mask(rl.local.lambda_mask(window, sinks), index_of(8), index_of(8))
         assert mask.tolist() == [[j <= i and (i - j < window or j < sinks) for j in range(8)] for i in range(8)]
     assert torch.equal(seen_by(rl.scheme("lambda", dim=8, visible_window=3, sinks=2), 9),
-                       rl.dense_mask(rl.lambda_mask(3, 2), index_of(9), index_of(9)))  # fmt: skip
+                       rl.local.dense_mask(rl.local.lambda_mask(3, 2), index_of(9), index_of(9)))  # fmt: skip
 
 
 @pytest.mark.parametrize(("window", "sinks"), [(5, 2), (3, 1), (2, 4), (30, 3)])
@@ -188,7 +188,7 @@ def test_eq_local_channel(heads, kv_heads, dim, digits):
     length = 300
     q = torch.randn(1, heads, length, dim, dtype=torch.float64)
     k, v = torch.randn(2, 1, kv_heads, length, dim, dtype=torch.float64)
-    more_q, more_k = rl.alibi_channels(q, k, digits=digits)
+    more_q, more_k = rl.local.alibi_channels(q, k, digits=digits)
     slope = rl.alibi_slopes(heads).view(-1, 1, 1)
     i, j = index_of(length)[:, None], index_of(length)[None, :]
     spread_k, spread_more = (x.repeat_interleave(heads // kv_heads, dim=1) for x in (k, more_k))
@@ -207,7 +207,7 @@ def test_alibi_channels_in_bfloat16():
     position = torch.arange(65_536)
     q, k = torch.zeros(1, 1, 1, 8, dtype=torch.bfloat16), torch.zeros(1, 1, 65_536, 8, dtype=torch.bfloat16)
     for digits, exact in ((1, 257), (2, 65_536)):
-        _, more_k = rl.alibi_channels(q, k, digits=digits)
+        _, more_k = rl.local.alibi_channels(q, k, digits=digits)
         found = more_k[0, 0, :, 8:].double().sum(dim=-1)
         wrong = (found != position).nonzero()
         assert len(wrong) == 0 if exact == 65_536 else int(wrong[0]) == exact
@@ -220,7 +220,7 @@ def test_eq_local_hwfa():
     """Su's model: 24 layers, 512 tokens; and the plan itself, which is the same in training and at test."""
     share = {w: ((w - 1) * 23 + 1) / 512 for w in (16, 17, 18)}
     assert [round(x, 3) for x in share.values()] == [0.676, 0.721, 0.766]
-    assert rl.receptive_field(16, 23) == 346
+    assert rl.local.receptive_field(16, 23) == 346
     method = rl.METHODS["hwfa"](layers=24, dim=64, visible_window=16, train_length=512)
     assert method.train == method.test
     assert set(method.train[:-1]) == {rl.scheme("window", dim=64, visible_window=16)}
@@ -257,11 +257,11 @@ def test_hwfa2_changes_its_full_layers_only():
 @pytest.mark.parametrize(("window", "sinks", "layers"), [(5, 0, 3), (3, 1, 2), (12, 4, 1), (1, 0, 6), (2, 2, 6)])
 def test_explorable_reaches_what_the_masks_reach(window, sinks, layers):
     index = index_of(figures.TOKENS)
-    mask = rl.dense_mask(rl.lambda_mask(window, sinks), index, index).double()
+    mask = rl.local.dense_mask(rl.local.lambda_mask(window, sinks), index, index).double()
     paths = torch.linalg.matrix_power(mask, layers)[-1]
     assert figures._reached(window, sinks, layers) == paths.nonzero().flatten().tolist()
     if not sinks:
-        assert len(figures._reached(window, 0, layers)) == min(figures.TOKENS, rl.receptive_field(window, layers))
+        assert len(figures._reached(window, 0, layers)) == min(figures.TOKENS, rl.local.receptive_field(window, layers))
 
 
 # --- the stored numbers --------------------------------------------------------------------------------------------
@@ -567,8 +567,8 @@ def test_library_cohere2_turns_in_windows_only():
 def test_library_flex_attention_takes_the_masks():
     """The mask functions go into PyTorch's FlexAttention as they are."""
     flex = pytest.importorskip("torch.nn.attention.flex_attention")
-    blocks = flex.create_block_mask(rl.lambda_mask(64, 4), None, None, 512, 512, device="cpu")
+    blocks = flex.create_block_mask(rl.local.lambda_mask(64, 4), None, None, 512, 512, device="cpu")
     index = torch.arange(512)
-    dense = rl.dense_mask(rl.lambda_mask(64, 4), index, index)
+    dense = rl.local.dense_mask(rl.local.lambda_mask(64, 4), index, index)
     needed = dense.view(4, 128, 4, 128).any(dim=3).any(dim=1)
     assert torch.equal(blocks.to_dense()[0, 0].bool(), needed)

@@ -15,9 +15,9 @@ import sympy
 import torch
 
 import rope_lessons as rl
-from rope_lessons.attention import kernels
+from rope_lessons.engine import kernels
 from rope_lessons.figures import rerope as figures
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "08_rerope.md").read_text("utf8")
@@ -40,7 +40,7 @@ def random(*shape: int, seed: int = 0) -> torch.Tensor:
 def test_eq_rerope_distance(slope):
     """The package's map, and attention that is told it: each score by a rotation of its own."""
     for distance in range(-30, 31):
-        bent = rl.leaky_distance(torch.tensor([distance]), 7, slope).item()
+        bent = rl.rerope.leaky_distance(torch.tensor([distance]), 7, slope).item()
         assert bent == math.copysign(g(abs(distance), 7, slope), distance)
     length, dim = 20, 8
     q, k = random(2, length, dim).unbind()
@@ -55,18 +55,18 @@ def test_eq_rerope_distance(slope):
 
 def test_the_table_of_names():
     x = torch.arange(50)
-    assert torch.equal(rl.leaky_distance(x, 9, 1.0), x.double())
-    assert torch.equal(rl.leaky_distance(x, 50, 0.3), x.double())
-    assert torch.equal(rl.leaky_distance(x, 0, 1 / 4), x / 4)
-    assert torch.allclose(rl.leaky_distance(x, 9, 1e-12), rl.leaky_distance(x, 9, 0.0))
+    assert torch.equal(rl.rerope.leaky_distance(x, 9, 1.0), x.double())
+    assert torch.equal(rl.rerope.leaky_distance(x, 50, 0.3), x.double())
+    assert torch.equal(rl.rerope.leaky_distance(x, 0, 1 / 4), x / 4)
+    assert torch.allclose(rl.rerope.leaky_distance(x, 9, 1e-12), rl.rerope.leaky_distance(x, 9, 0.0))
 
 
 def test_the_sentence_by_hand():
     last = torch.tensor([4, 3, 2, 1, 0])
-    assert rl.leaky_distance(last, 1, 0.0).tolist() == [1, 1, 1, 1, 0]
-    assert [round(x, 2) for x in rl.leaky_distance(last, 1, 1 / 3).tolist()] == [2, 1.67, 1.33, 1, 0]
-    assert rl.leaky_distance(last, 1, 1 / 2)[0].item() == 2.5
-    assert rl.leaky_distance(last, 0, 1 / 2).tolist() == [2, 1.5, 1, 0.5, 0]
+    assert rl.rerope.leaky_distance(last, 1, 0.0).tolist() == [1, 1, 1, 1, 0]
+    assert [round(x, 2) for x in rl.rerope.leaky_distance(last, 1, 1 / 3).tolist()] == [2, 1.67, 1.33, 1, 0]
+    assert rl.rerope.leaky_distance(last, 1, 1 / 2)[0].item() == 2.5
+    assert rl.rerope.leaky_distance(last, 0, 1 / 2).tolist() == [2, 1.5, 1, 0.5, 0]
 
 
 def test_thm_rerope_coverage():
@@ -115,11 +115,11 @@ def test_thm_rerope_smooth():
     assert sympy.simplify(w - parabola.subs(x, w) - (1 - s) * sigma / 4) == 0
     fine = torch.linspace(0, 40, 40_001, dtype=torch.float64)
     for value in (0.0, 1 / 8, 3.0):
-        gap = (rl.leaky_distance(fine, 16, value) - rl.smooth_leaky_distance(fine, 16, value, 8.0)).abs()
+        gap = (rl.rerope.leaky_distance(fine, 16, value) - rl.rerope.smooth_leaky_distance(fine, 16, value, 8.0)).abs()
         assert gap.max().item() == pytest.approx(abs(1 - value) * 2, abs=1e-6)
         assert fine[gap.argmax()].item() == pytest.approx(16, abs=2e-3)
     x = torch.arange(64)
-    changed = rl.leaky_distance(x, 32, 1 / 16) - rl.smooth_leaky_distance(x, 32, 1 / 16, 1.6)
+    changed = rl.rerope.leaky_distance(x, 32, 1 / 16) - rl.rerope.smooth_leaky_distance(x, 32, 1 / 16, 1.6)
     assert (changed != 0).sum().item() == 3
     assert changed.abs().max().item() < 0.4
 

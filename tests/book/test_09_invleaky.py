@@ -15,7 +15,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.figures import invleaky as figures
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "09_invleaky.md").read_text("utf8")
@@ -39,7 +39,7 @@ def test_eq_invleaky_map():
     method = rl.METHODS["invleaky"](layers=2, dim=8, window=7, slope=16)
     for row in method.train:
         for x in range(40):
-            assert rl.leaky_distance(torch.tensor([x]), row.window, row.slope).item() == g(x, 7, 16)
+            assert rl.rerope.leaky_distance(torch.tensor([x]), row.window, row.slope).item() == g(x, 7, 16)
     assert method.test == rl.METHODS["rope"](layers=2, dim=8).test
     q, k, v = torch.randn(3, 20, 8, dtype=torch.float64).unbind()
     omega = rl.rope_frequencies(8)
@@ -55,8 +55,8 @@ def test_eq_invleaky_map():
 
 def test_the_sentence_by_hand():
     assert visited(3, 1, 3) == [0, 1, 4]
-    assert rl.trained_distances(3, 1, 3).tolist() == [0, 1, 4]
-    assert rl.covered_length(3, 1, 3) == 5
+    assert rl.invleaky.trained_distances(3, 1, 3).tolist() == [0, 1, 4]
+    assert rl.invleaky.covered_length(3, 1, 3) == 5
     assert set(range(5)) - set(visited(3, 1, 3)) == {2, 3}
 
 
@@ -69,8 +69,8 @@ def test_thm_invleaky_reach():
                 bound = w + 1 + r * (n - 1 - w) if w <= n - 1 else n
                 inside = [all(x <= largest for x in range(length)) for length in range(1, 180)]
                 assert inside == [length <= bound for length in range(1, 180)]
-                assert rl.covered_length(n, w, r) == math.floor(bound)
-    assert [rl.covered_length(512, 128, r) for r in (8, 12, 16)] == [3193, 4725, 6257]
+                assert rl.invleaky.covered_length(n, w, r) == math.floor(bound)
+    assert [rl.invleaky.covered_length(512, 128, r) for r in (8, 12, 16)] == [3193, 4725, 6257]
     assert 128 + 16 * (512 - 128) == 6272 == 6257 + 16 - 1  # the document
 
 
@@ -83,17 +83,17 @@ def test_eq_invleaky_slope():
     assert sympy.simplify(quarter - (4 * kappa - 1) / 3) == 0
     rule = (w + 1 + 2 * kappa * (n - 1 - w)).subs(w, n / 4)
     assert sympy.limit(rule / n, n, sympy.oo) == sympy.Rational(3, 2) * kappa + sympy.Rational(1, 4)
-    assert rl.slope_for(512, 128, 4096) == pytest.approx(float(solution.subs({n: 512, w: 128, kappa: 8})))
-    assert rl.slope_for(512, 128, 4096) / 8 == pytest.approx(1.295, abs=5e-4)
-    assert rl.covered_length(512, 128, ((8 - 1) * 512 + 128) / (512 - 128)) == 3831  # the document's 9.67
+    assert rl.invleaky.slope_for(512, 128, 4096) == pytest.approx(float(solution.subs({n: 512, w: 128, kappa: 8})))
+    assert rl.invleaky.slope_for(512, 128, 4096) / 8 == pytest.approx(1.295, abs=5e-4)
+    assert rl.invleaky.covered_length(512, 128, ((8 - 1) * 512 + 128) / (512 - 128)) == 3831  # the document's 9.67
 
 
 @pytest.mark.parametrize(("train_length", "factor"), [(64, 8), (512, 8), (4096, 4), (4096, 32), (1024, 2)])
 def test_four_thirds_of_the_factor_is_enough(train_length, factor):
     window = train_length // 4
     assert train_length >= 16 / 3 * factor
-    assert rl.covered_length(train_length, window, 4 / 3 * factor) >= factor * train_length
-    assert rl.covered_length(train_length, window, factor) < factor * train_length
+    assert rl.invleaky.covered_length(train_length, window, 4 / 3 * factor) >= factor * train_length
+    assert rl.invleaky.covered_length(train_length, window, factor) < factor * train_length
 
 
 # --- what is seen --------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_thm_invleaky_visits():
     for n in (1, 2, 7, 12):
         for w in range(n):
             for r in (1, 2, 3, 5):
-                for length in range(w + 1, rl.covered_length(n, w, r) + 1):
+                for length in range(w + 1, rl.invleaky.covered_length(n, w, r) + 1):
                     seen = len(set(visited(n, w, r)) & set(range(length)))
                     assert seen == w + (length - 1 - w) // r + 1
                     assert seen <= n
@@ -154,7 +154,7 @@ def test_eq_invleaky_base():
     for base in (10_000.0, 80_000.0, 500.0):
         omega = rl.rope_frequencies(128, base=base)
         for length in (4096, 6257, 50_176):
-            ratio = (length - 1) * omega / (rl.trained_distances(512, 128, 16)[-1] * omega)
+            ratio = (length - 1) * omega / (rl.invleaky.trained_distances(512, 128, 16)[-1] * omega)
             assert torch.allclose(ratio, torch.full_like(ratio, (length - 1) / 6256), rtol=1e-12)
     slowed = rl.rope_frequencies(128, base=80_000.0) / rl.rope_frequencies(128)
     assert torch.allclose(slowed, 8.0 ** (-torch.arange(0, 128, 2).double() / 128))
@@ -213,7 +213,7 @@ def test_stored_file_is_the_scripts():
     assert STORED["script"] == "scripts/measure_invleaky.py"
     assert STORED["seeds"] == [0, 1, 2]
     assert (STORED["window"], STORED["slope"]) == (16, 16)
-    assert rl.invleaky_rule(STORED["config"]["length"], 8) == {"window": 16, "slope": 16}
+    assert rl.invleaky.invleaky_rule(STORED["config"]["length"], 8) == {"window": 16, "slope": 16}
 
 
 @pytest.mark.parametrize("method", ["rope", "rerope-32"])
@@ -277,7 +277,7 @@ def test_filling_the_gaps():
     """The moving window sees every distance, and reads as ReRoPE does; the growing slope helps too."""
     seen = {x for w in range(16, 32) for x in visited(64, w, 16)}
     assert set(range(512)) <= seen
-    reach = [rl.covered_length(64, w, 16) for w in range(16, 32)]
+    reach = [rl.invleaky.covered_length(64, w, 16) for w in range(16, 32)]
     assert (max(reach), min(reach)) == (769, 544)
     fixed = values("invleaky log n", "rope", "log n", 512)
     assert [f"{x:.2f}" for x in fixed] == ["1.62", "1.83", "1.82"]
@@ -291,7 +291,7 @@ def test_other_variants():
     assert [f"{x:.2f}" for x in shown] == ["2.13", "2.92", "1.72"]
     assert one("upper layer only", 64) < one("invleaky log n", 64)
     for length in (64, 32, 16):
-        assert rl.covered_length(length, length // 4, 1.5 * 512 / length) > 512
+        assert rl.invleaky.covered_length(length, length // 4, 1.5 * 512 / length) > 512
 
 
 def test_base():

@@ -18,7 +18,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.figures import random_positions as figures
-from rope_lessons.lab import byte_lm, masked_lm
+from rope_lessons.models import byte_lm, masked_lm
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "10_random_positions.md").read_text("utf8")
@@ -47,7 +47,7 @@ def test_eq_random_positions_scale():
     scheme, plain = rl.scheme("rope", dim=16, causal=False, scale=rl.LogN(64)), rl.scheme("rope", dim=16, causal=False)
     for length, same in ((64, True), (65, False)):
         q, k, v = torch.randn(3, 1, 2, length, 16, dtype=torch.float64, generator=generator()).unbind()
-        positions = rl.random_positions(length, P, generator=generator())
+        positions = rl.random_positions.random_positions(length, P, generator=generator())
         options = {"q_positions": positions, "k_positions": positions}
         assert torch.equal(rl.attention(q, k, v, scheme, **options), rl.attention(q, k, v, plain, **options)) is same
     counts = torch.tensor([64, 128, 512])
@@ -68,7 +68,7 @@ def test_eq_random_positions_index():
         for i, x in product(range(n), range(p)):
             assert index_pmf(i, x, n, p) == Fraction(sum(s[i] == x for s in drawn), len(drawn))
     assert [index_pmf(0, x, 3, 5) * 10 for x in range(5)] == [6, 3, 1, 0, 0]
-    places = rl.random_positions(N, P, batch=20_000, generator=generator())[:, 31].sort().values
+    places = rl.random_positions.random_positions(N, P, batch=20_000, generator=generator())[:, 31].sort().values
     below = figures._position_pmf(31, N, P).cumsum(0)
     empirical = torch.searchsorted(places, torch.arange(P), right=True) / 20_000
     assert (below - empirical).abs().max() < 1.95 / math.sqrt(20_000)  # Kolmogorov: passed with probability 0.999
@@ -118,7 +118,7 @@ def test_the_gap_is_as_wide_as_its_mean():
     mean, variance = (P + 1) / (N + 1), N * (P + 1) * (P - N) / ((N + 1) ** 2 * (N + 2))
     assert (round(mean, 1), round(math.sqrt(variance), 1)) == (31.5, 30.5)
     assert math.sqrt(P**2 / (N**2 * (N + 1))) == pytest.approx(4, abs=0.05)  # what document 003 says
-    gaps = rl.random_positions(N, P, batch=5000, generator=generator()).diff(dim=1).double()
+    gaps = rl.random_positions.random_positions(N, P, batch=5000, generator=generator()).diff(dim=1).double()
     assert gaps.mean().item() == pytest.approx(mean, rel=0.01)
     assert gaps.std().item() == pytest.approx(math.sqrt(variance), rel=0.02)
     few = 1 - math.comb(P - 4, N) / math.comb(P, N)
@@ -137,7 +137,7 @@ def test_plain_positions_are_a_draw_that_never_comes():
 
 
 def test_eq_random_positions_step():
-    drawn = rl.equal_mean_positions(5, batch=200_000, generator=generator())
+    drawn = rl.random_positions.equal_mean_positions(5, batch=200_000, generator=generator())
     step = drawn[:, -1] / 4
     assert torch.allclose(drawn, step[:, None] * torch.arange(5))
     assert step.mean().item() == pytest.approx(1, abs=0.01)
@@ -147,12 +147,15 @@ def test_eq_random_positions_step():
 def test_thm_random_positions_equal():
     """The mean, with the book's mean of n and with the article's; and the text with other frequencies."""
     for mean in (63, 64):
-        drawn = rl.equal_mean_positions(N, batch=200_000, mean=mean, generator=generator())
+        drawn = rl.random_positions.equal_mean_positions(N, batch=200_000, mean=mean, generator=generator())
         wanted = torch.arange(N).double() * mean / 63
         assert torch.allclose(drawn.mean(dim=0), wanted, rtol=4 / math.sqrt(200_000))
         assert torch.equal(wanted, torch.arange(N).double()) is (mean == 63)
     q, k, v = torch.randn(3, 1, 1, 9, 8, dtype=torch.float64, generator=generator()).unbind()
-    encoder, positions = rl.scheme("rope", dim=8, causal=False), rl.equal_mean_positions(9, generator=generator())
+    encoder, positions = (
+        rl.scheme("rope", dim=8, causal=False),
+        rl.random_positions.equal_mean_positions(9, generator=generator()),
+    )
     told = rl.attention(q, k, v, encoder, q_positions=positions, k_positions=positions)
     slower = rl.attention(q, k, v, encoder, frequencies=positions[1] * rl.rope_frequencies(8))
     assert torch.allclose(told, slower, atol=1e-6)
@@ -160,7 +163,7 @@ def test_thm_random_positions_equal():
 
 
 def test_eq_random_positions_exponential():
-    n = rl.equal_mean_positions(N, batch=400_000, generator=generator())[:, -1]
+    n = rl.random_positions.equal_mean_positions(N, batch=400_000, generator=generator())[:, -1]
     for t in (8, 63, 255, 400):
         p = math.exp(-t / 63)
         assert (n >= t).double().mean().item() == pytest.approx(p, abs=4 * math.sqrt(p / 400_000))
@@ -173,7 +176,7 @@ def test_eq_random_positions_beta():
         beta = alpha * (511 / 63 - 1)
         assert alpha / (alpha + beta) == pytest.approx(63 / 511)
         settings: dict[str, Any] = {"distribution": "beta", "max_length": 512, "alpha": alpha}
-        n = rl.equal_mean_positions(N, batch=50_000, generator=generator(), **settings)[:, -1]
+        n = rl.random_positions.equal_mean_positions(N, batch=50_000, generator=generator(), **settings)[:, -1]
         for t in (8, 255, 450):
             p = float(mpmath.betainc(alpha, beta, t / 511, 1, regularized=True))
             assert (n >= t).double().mean().item() == pytest.approx(p, abs=4 * math.sqrt(p / 50_000) + 1e-6)
@@ -200,7 +203,7 @@ def test_eq_random_positions_pairs():
 
 
 def test_eq_random_positions_beyond():
-    drawn = rl.equal_mean_positions(N, batch=20_000, generator=generator())
+    drawn = rl.random_positions.equal_mean_positions(N, batch=20_000, generator=generator())
     step = drawn[:, 1]
     k = torch.arange(1, N)
     for d in (1, 8, 32, 128):
@@ -278,7 +281,7 @@ def test_explorable_draws_what_it_says():
 
 
 def test_a_grid_moves_the_tokens_before():
-    assert [rl.grid_positions(n, P)[10].item() for n in (64, 128, 512)] == [320, 160, 40]
+    assert [rl.random_positions.grid_positions(n, P)[10].item() for n in (64, 128, 512)] == [320, 160, 40]
     assert rl.METHODS["equal-mean"](layers=1, dim=8).test_positions is None
 
 
@@ -296,7 +299,7 @@ def test_library_modernbert_takes_positions():
     )  # fmt: skip
     model = ModernBertModel(config).eval()
     tokens = torch.arange(1, 13).unsqueeze(0)
-    positions = rl.random_positions(12, 2048, generator=generator()).unsqueeze(0)
+    positions = rl.random_positions.random_positions(12, 2048, generator=generator()).unsqueeze(0)
     with torch.no_grad():
         plain, shifted, drawn = (
             model(tokens, position_ids=ids).last_hidden_state
@@ -442,5 +445,8 @@ def test_the_step_is_what_counts():
 def test_eq_random_positions_shrink():
     """Mean gaps of draws in training and at test, in two ranges: the ratio is that of the lengths."""
     for space in (1024, 2048):
-        gaps = [rl.random_positions(n, space, batch=2000, generator=generator()).diff().double() for n in (64, 512)]
+        gaps = [
+            rl.random_positions.random_positions(n, space, batch=2000, generator=generator()).diff().double()
+            for n in (64, 512)
+        ]
         assert (gaps[0].mean() / gaps[1].mean()).item() == pytest.approx(513 / 65, rel=0.01)

@@ -20,7 +20,7 @@ from rope_lessons.chomsky import TASKS, blind_accuracy, playground, recurrent, r
 from rope_lessons.chomsky.blind import blind_score, token_table
 from rope_lessons.chomsky.training import PUBLISHED, REDUCED, generator
 from rope_lessons.figures import chomsky as figures
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "11_chomsky.md").read_text("utf8")
@@ -123,7 +123,7 @@ def test_a_local_model_cannot_see_its_symbol():
     turned[0] += 1
     moved = (run(turned) - run(x)).abs().amax(1) > 1e-12
     assert moved.nonzero().max().item() == layers * (window - 1) == 12
-    assert rl.receptive_field(window, layers, causal=True) == 13
+    assert rl.local.receptive_field(window, layers, causal=True) == 13
 
 
 # --- machines ------------------------------------------------------------------------------------------------------

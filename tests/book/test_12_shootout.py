@@ -18,11 +18,12 @@ from torch import Tensor, nn
 import rope_lessons as rl
 from rope_lessons.exercises import shootout as exercises
 from rope_lessons.figures import lab as lab_figures
-from rope_lessons.lab import byte_lm, sizes
+from rope_lessons.lab import sizes
 from rope_lessons.lab.deep_norm import TRUNCATED_STD, deep_norm, first_step
 from rope_lessons.lab.gau import GatedAttentionUnit, GAUConfig
 from rope_lessons.lab.tiger import Tiger
 from rope_lessons.lab.training import Recipe, learning_rate
+from rope_lessons.models import byte_lm
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
@@ -99,7 +100,7 @@ def test_thm_shootout_homogeneous():
         weights = [(s * x).relu() ** p / ((s * x).relu() ** p).sum() for s in (1.0, scale)]
         assert torch.allclose(*weights, atol=1e-14)
         assert torch.allclose((scale * x).relu() ** p / 50, scale**p * x.relu() ** p / 50)
-    entropies = [rl.attention_entropy((s * x).softmax(0)).item() for s in (0.5, 1, 2, 4)]
+    entropies = [rl.entropy.attention_entropy((s * x).softmax(0)).item() for s in (0.5, 1, 2, 4)]
     assert entropies == sorted(entropies, reverse=True)
     below = (-x.abs()).relu() ** 2
     assert (below / below.sum()).isnan().all()  # what the theorem leaves out

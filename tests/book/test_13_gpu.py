@@ -17,14 +17,13 @@ from torch.nn import functional as F
 
 import rope_lessons as rl
 from benchmarks import decode, rotary, speed, training
-from rope_lessons.attention import bands, cost, kernels
-from rope_lessons.attention.cost import H200, T4, Sizes
+from rope_lessons.engine import bands, cost, kernels, targets
+from rope_lessons.engine.cost import H200, T4, Sizes
 from rope_lessons.figures import gpu as figures
-from rope_lessons.lab import bench
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "13_gpu.md").read_text("utf8")
-STORED = bench.results("cpu")
+STORED = targets.results("cpu")
 assert STORED is not None
 
 
@@ -227,7 +226,7 @@ def test_eq_gpu_overhead():
 
 def test_overhead_beside_the_targets():
     """What the chapter says of its table: at the peak the targets are missed, at 35 % they are met."""
-    for times, (target, _) in bench.SPEED["cuda"].items():
+    for times, (target, _) in targets.SPEED["cuda"].items():
         assert figures.gpu_ratio(1024 * times, 1024, 1.0) > target
         assert figures.gpu_ratio(1024 * times, 1024, 0.35) < target
 
@@ -276,16 +275,16 @@ def test_angles():
 def test_the_package_has_the_stored_benchmarks():
     for device in ("cpu", "cuda"):
         kept = ROOT / "results" / f"bench_{device}.json"
-        assert kept.exists() == (bench.results(device) is not None)
+        assert kept.exists() == (targets.results(device) is not None)
         if kept.exists():
-            assert json.loads(kept.read_text("utf8")) == bench.results(device)
+            assert json.loads(kept.read_text("utf8")) == targets.results(device)
 
 
 def test_targets_are_those_of_the_benchmarks():
-    assert bench.SPEED == speed.TARGETS
-    assert bench.EAGER == speed.EAGER
-    assert bench.WINDOW == speed.WINDOW
-    limits = {target.what: target.limit for target in bench.TARGETS}
+    assert targets.SPEED == speed.TARGETS
+    assert targets.EAGER == speed.EAGER
+    assert targets.WINDOW == speed.WINDOW
+    limits = {target.what: target.limit for target in targets.TARGETS}
     assert limits["decode step"] == decode.TARGET
     assert limits["training step, InvLeaky"] == training.TARGET
     assert limits["rotary, share of a copy's speed"] == rotary.TARGET
@@ -298,7 +297,7 @@ def gpu_result(ratio: float) -> dict[str, Any]:
         {"what": f"{name}, forward", "length": times * 1024, "shape": shape, "ratio": ratio + number / 10}
         for number, name in enumerate(names)
         for shape in shapes
-        for times in bench.SPEED["cuda"]
+        for times in targets.SPEED["cuda"]
     ]
     memory = [{"length": n, "rerope_megabytes": n / 100, "eager_megabytes": n * n / 1e5} for n in (8192, 65_536)]
     return {
@@ -311,9 +310,9 @@ def gpu_result(ratio: float) -> dict[str, Any]:
 
 
 def test_verdicts():
-    nothing = bench.verdicts({"cpu": None, "cuda": None})
-    assert {row[-1] for row in nothing} == {bench.NOT_MEASURED}
-    rows = {row[:2]: row[2:] for row in bench.verdicts({"cpu": STORED, "cuda": gpu_result(1.1)})}
+    nothing = targets.verdicts({"cpu": None, "cuda": None})
+    assert {row[-1] for row in nothing} == {targets.NOT_MEASURED}
+    rows = {row[:2]: row[2:] for row in targets.verdicts({"cpu": STORED, "cuda": gpu_result(1.1)})}
     assert rows["GPU", "time, forward, L/w = 8"] == ("<= 1.25", "1.10", "met")
     assert rows["GPU", "time, forward, L/w = 32"] == ("<= 1.08", "1.10", "missed")
     assert rows["GPU", "decode step"] == ("<= 1.05", "1.20", "missed")
@@ -321,7 +320,7 @@ def test_verdicts():
     assert rows["GPU", "exponent of memory"][1:] == ("1.00", "met")
     assert rows["CPU", "training step, InvLeaky"] == ("<= 1.03", "1.08", "missed")
     assert "1.08 times RoPE's" in CHAPTER
-    missed = [row[1] for row in bench.verdicts({"cpu": STORED, "cuda": None}) if row[-1] == "missed"]
+    missed = [row[1] for row in targets.verdicts({"cpu": STORED, "cuda": None}) if row[-1] == "missed"]
     assert missed == ["eager's time at 4096, with backward", "training step, InvLeaky"]
     for number, what in enumerate(("forward", "with backward")):
         measured = STORED["beside_eager_rerope"][number]["times_faster"]
@@ -332,18 +331,18 @@ def test_verdicts():
 def test_two_speeds_give_back_the_row_they_came_from():
     for backward, table in ((False, "forward"), (True, "forward_and_backward")):
         row = STORED[table][0]
-        machine = bench.fit(row, backward)
-        assert bench.predicted_ratio(row["what"], row["length"], backward, machine) == pytest.approx(row["ratio"])
-        plain, _ = bench.steps(row["what"], row["length"], backward)
-        assert 1000 * bench.seconds(plain, machine) == pytest.approx(row["beside_milliseconds"])
+        machine = targets.fit(row, backward)
+        assert targets.predicted_ratio(row["what"], row["length"], backward, machine) == pytest.approx(row["ratio"])
+        plain, _ = targets.steps(row["what"], row["length"], backward)
+        assert 1000 * targets.seconds(plain, machine) == pytest.approx(row["beside_milliseconds"])
 
 
 def test_counting_predicts():
     """To a few hundredths, says the chapter: the other rows of the CPU's benchmark within 0.06."""
     for backward, table in ((False, "forward"), (True, "forward_and_backward")):
-        machine = bench.fit(STORED[table][0], backward)
+        machine = targets.fit(STORED[table][0], backward)
         for row in STORED[table][1:]:
-            guess = bench.predicted_ratio(row["what"], row["length"], backward, machine)
+            guess = targets.predicted_ratio(row["what"], row["length"], backward, machine)
             assert guess == pytest.approx(row["ratio"], abs=0.06)
 
 
@@ -369,7 +368,7 @@ def test_figures_say_what_is_not_measured():
     for draw in (figures.gpu_ratios, figures.gpu_peak):
         assert "GPU: not yet measured" in draw(STORED, None).alt
         there = draw(STORED, gpu_result(1.1)).alt
-        assert bench.NOT_MEASURED not in there
+        assert targets.NOT_MEASURED not in there
         assert "GPU" in there
 
 

@@ -10,7 +10,7 @@ import pytest
 from bs4 import BeautifulSoup
 from sphinx.util.inventory import InventoryFile
 
-import rope_lessons
+from tests.public import CHAPTERS, FLAT, defined
 from tools import ledger
 from tools.markdown import Labels
 from tools.project import ROOT, chapters, pages_address
@@ -45,8 +45,10 @@ def test_api_pages_have_every_public_name(html: Path) -> None:
     with (html / "objects.inv").open("rb") as file:
         inventory = InventoryFile.load(file, "", lambda base, location: location)
     documented = {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
-    things = {f"rope_lessons.{name}": getattr(rope_lessons, name) for name in rope_lessons.__all__}
-    public = {name for name, thing in things.items() if inspect.isclass(thing) or inspect.isfunction(thing)}
+    flat = {
+        f"rope_lessons.{name}" for name, thing in FLAT.items() if inspect.isclass(thing) or inspect.isfunction(thing)
+    }
+    public = flat | {f"{module.__name__}.{name}" for module in CHAPTERS for name in defined(module) if name not in FLAT}
     assert public - documented == set()
 
 

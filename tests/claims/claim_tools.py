@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import rope_lessons as rl
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 B = 10_000.0
 

@@ -157,7 +157,7 @@ def test_position_is_read_back_within_half_a_turn():
     half_turn = math.pi / omega[-1].item()
     assert half_turn == pytest.approx(27_205, abs=1)
     for positions, right in ((torch.arange(27_205), True), (torch.arange(27_206, 40_000), False)):
-        read = rl.decode_position(rl.sinusoidal_encoding(positions, DIM, dtype=torch.float64), omega)
+        read = rl.radix.decode_position(rl.sinusoidal_encoding(positions, DIM, dtype=torch.float64), omega)
         error = (read - positions).abs()
         assert (error.max() < 1e-6) if right else (error.min() > 6)
 

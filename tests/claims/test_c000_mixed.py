@@ -52,7 +52,7 @@ def test_digit_of_a_mixed_radix():
     np.testing.assert_array_equal(written, odometer)
     worth = np.cumprod((1, *BASES[:-1]))
     np.testing.assert_array_equal(written @ worth, n)  # definition 1.1: n is the sum of digit times worth
-    np.testing.assert_array_equal(rl.mixed_digits(torch.from_numpy(n), BASES).numpy(), written)
+    np.testing.assert_array_equal(rl.mixed_radix.mixed_digits(torch.from_numpy(n), BASES).numpy(), written)
 
 
 def test_relative_positions_form_a_toeplitz_matrix():

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 
 def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
@@ -104,14 +104,14 @@ def test_noise_below_the_bound_leaves_the_fastest_error_alone():
     frequencies = rl.rope_frequencies(8)
     noise = torch.tensor([0.01, -0.2, 0.2, -0.2], dtype=torch.float64)
     angles = 777 * frequencies + noise
-    read = rl.decode_position(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2), frequencies)
+    read = rl.radix.decode_position(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2), frequencies)
     assert read.item() - 777 == pytest.approx(0.01, abs=1e-9)
     assert float((noise.abs() / frequencies).sum()) > 200
     for size in (1e-3, 1e-6):  # the slowest hand passes the half turn, however small its error
         position = (math.pi - size / 2) / frequencies[-1]
         angles = position * frequencies
         angles[-1] += size
-        read = rl.decode_position(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2), frequencies)
+        read = rl.radix.decode_position(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2), frequencies)
         assert abs(read.item() - position.item()) > 6000
 
 

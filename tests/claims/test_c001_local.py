@@ -176,7 +176,7 @@ def test_window_loses_what_is_beyond_its_reach():
     model, windows = byte_model()
     tokens = windows[:4, :40].clone()
     plan = (rl.scheme("window", dim=64, visible_window=8),) * 2
-    reach = rl.receptive_field(8, 2)
+    reach = rl.local.receptive_field(8, 2)
     assert reach == 15
     with torch.no_grad():
         before = model(tokens, plan)[:, -1]

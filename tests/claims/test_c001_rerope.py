@@ -21,7 +21,7 @@ def test_matrix_of_leaky_distances():
     matrix = np.where(distance >= 0, bent(distance, WINDOW, k), np.nan)
     assert matrix[-1, 0] == WINDOW + (length - 1 - WINDOW) / k
     assert list(matrix[WINDOW + 2, :4]) == [WINDOW + 2 / k, WINDOW + 1 / k, WINDOW, WINDOW - 1]
-    package = rl.leaky_distance(torch.from_numpy(distance), WINDOW, 1 / k).numpy()
+    package = rl.rerope.leaky_distance(torch.from_numpy(distance), WINDOW, 1 / k).numpy()
     lower = distance >= 0
     np.testing.assert_allclose(package[lower], matrix[lower])
 
@@ -36,7 +36,9 @@ def test_k_of_one_is_no_change():
 def test_infinite_k_never_leaves_the_trained_range():
     far = bent(np.arange(10**6), WINDOW, np.inf)
     assert far.max() == WINDOW <= TRAIN - 1
-    np.testing.assert_array_equal(rl.leaky_distance(torch.tensor([15, 16, 17, 10**6]), 16, 0.0), [15, 16, 16, 16])
+    np.testing.assert_array_equal(
+        rl.rerope.leaky_distance(torch.tensor([15, 16, 17, 10**6]), 16, 0.0), [15, 16, 16, 16]
+    )
     assert bent(np.arange(10**6), TRAIN, np.inf).max() > TRAIN - 1  # a window of N or more is one step too many
 
 

@@ -313,7 +313,9 @@ def test_formulas_of_reverse_and_duplicate():
 def layers_needed(window: int, length: int) -> int:
     """For the last output of reverse to see the first symbol, by multiplying causal masks (a window counts itself)."""
     index = torch.arange(2 * length)
-    seen = rl.dense_mask(rl.window_mask(window), index, index) & rl.dense_mask(rl.causal_mask, index, index)
+    seen = rl.local.dense_mask(rl.local.window_mask(window), index, index) & rl.local.dense_mask(
+        rl.local.causal_mask, index, index
+    )
     reach, layers = seen, 1
     while not reach[-1, 0]:
         reach, layers = (reach.double() @ seen.double()) > 0, layers + 1
@@ -325,7 +327,7 @@ def test_one_local_layer_is_not_enough():
     end and L in every place."""
     for length, window in ((8, 8), (16, 8)):
         assert layers_needed(window, length) > 1
-        assert rl.receptive_field(window, 1, causal=True) <= length
+        assert rl.local.receptive_field(window, 1, causal=True) <= length
     assert layers_needed(16, 8) == 1  # a window as long as the sequence is no window
 
 

@@ -3,7 +3,7 @@
 import json
 
 from rope_lessons.chomsky import results
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 STORED = json.loads((byte_lm.CHECKPOINTS / "random_positions.json").read_text("utf8"))
 SEEDS = STORED["seeds"]

@@ -54,7 +54,7 @@ def test_reference_code_draws_every_subset_equally_often():
     drawn = random_position_ids(N, L, np.random.default_rng(0))
     assert len(drawn) == N
     assert (np.diff(drawn) > 0).all()
-    ours = rl.random_positions(2, 5, batch=20_000, generator=generator())
+    ours = rl.random_positions.random_positions(2, 5, batch=20_000, generator=generator())
     found = torch.bincount(5 * ours[:, 0] + ours[:, 1], minlength=25)
     assert (found[found > 0].double() / 20_000 - 0.1).abs().max() < 0.01
     assert (found > 0).sum() == 10
@@ -62,7 +62,7 @@ def test_reference_code_draws_every_subset_equally_often():
 
 def test_every_position_is_trained_but_far_distances_seldom():
     """Each position is in a draw with probability N/L. Distance D is met by N(N-1)/(L(L-1)) · (L-D) pairs."""
-    drawn = rl.random_positions(40, 200, batch=20_000, generator=generator())
+    drawn = rl.random_positions.random_positions(40, 200, batch=20_000, generator=generator())
     often = torch.bincount(drawn.flatten(), minlength=200) / 20_000
     assert (often - 40 / 200).abs().max() < 0.02
     pairs = (drawn[:, :, None] - drawn[:, None, :]).clamp(min=0).flatten()
@@ -81,12 +81,12 @@ def test_sampling_with_repetition_merges_positions():
     drawn = np.random.default_rng(0).integers(0, 2048, (4000, 40))
     found = np.mean([len(set(row)) == 40 for row in drawn])
     assert found == pytest.approx(float(different), abs=0.03)
-    assert (rl.random_positions(40, 2048, batch=4000, generator=generator()).diff() > 0).all()
+    assert (rl.random_positions.random_positions(40, 2048, batch=4000, generator=generator()).diff() > 0).all()
 
 
 def test_any_encoding_takes_them():
     """Sinusoidal, RoPE and a learned table of L rows take positions as numbers; attention itself is unchanged."""
-    at = rl.random_positions(8, 100, generator=generator())
+    at = rl.random_positions.random_positions(8, 100, generator=generator())
     assert rl.sinusoidal_encoding(at, 16).shape == (8, 16)
     assert torch.nn.Embedding(100, 16)(at).shape == (8, 16)
     q, k, v = torch.randn(3, 1, 2, 8, 16, generator=generator(), dtype=torch.float64)
@@ -105,13 +105,13 @@ def test_mean_positions_of_the_example():
     formula = np.arange(1, N + 1) * (L + 1) / (N + 1) - 1
     np.testing.assert_allclose(means, formula, atol=1e-6)
     assert means[[0, 1, -1]].round(1).tolist() == [30.5, 62.0, 2016.5]
-    drawn = rl.random_positions(N, L, batch=5000, generator=generator()).double().mean(0).numpy()
+    drawn = rl.random_positions.random_positions(N, L, batch=5000, generator=generator()).double().mean(0).numpy()
     assert np.abs(drawn - formula).max() < 8
 
 
 def test_positions_at_test_in_the_example():
     """The even grid is 0, 4, …, 2044; the mean of random draws at test is 3.0, 7.0, …, 2044.0."""
-    assert rl.grid_positions(M, L).tolist() == list(range(0, 2048, 4))
+    assert rl.random_positions.grid_positions(M, L).tolist() == list(range(0, 2048, 4))
     means = np.arange(1, M + 1) * (L + 1) / (M + 1) - 1
     assert means[[0, 1, -1]].round(1).tolist() == [3.0, 7.0, 2044.0]
 
@@ -121,7 +121,7 @@ def test_gaps_differ_between_training_and_test():
     in_training, at_test = (L + 1) / (N + 1), (L + 1) / (M + 1)
     assert in_training == pytest.approx(31.5, abs=0.05)
     assert at_test == pytest.approx(4.0, abs=0.01)
-    gaps = rl.random_positions(N, L, batch=4000, generator=generator()).diff().flatten()
+    gaps = rl.random_positions.random_positions(N, L, batch=4000, generator=generator()).diff().flatten()
     small = 1 - math.comb(L - 4, N) / math.comb(L, N)  # a gap is above g with probability C(L-g, N) / C(L, N)
     assert (gaps <= 4).double().mean().item() == pytest.approx(small, abs=5e-3)
     assert small == pytest.approx(0.119, abs=1e-3)
@@ -147,7 +147,7 @@ def test_draws_are_not_all_increasing_sequences():
     assert within(2047) == pytest.approx(1)
     assert -24 < math.log10(within(499)) < -22
     assert math.log10(within(39)) < -75
-    spans = rl.random_positions(40, 2048, batch=4000, generator=generator())
+    spans = rl.random_positions.random_positions(40, 2048, batch=4000, generator=generator())
     assert ((spans[:, -1] - spans[:, 0]) > 1000).all()
 
 
@@ -157,7 +157,7 @@ def test_masks_count_tokens():
     row = rl.scheme("rope", dim=16, visible_window=3)
     changed = v.clone()
     changed[..., 0, :] += 1
-    for at in (torch.arange(8), rl.random_positions(8, 1000, generator=generator())):
+    for at in (torch.arange(8), rl.random_positions.random_positions(8, 1000, generator=generator())):
         one, other = (rl.attention(q, k, x, row, q_positions=at, k_positions=at) for x in (v, changed))
         assert torch.equal((one - other).abs().amax((0, 1, 3)) > 1e-9, torch.arange(8) < 3)
 
@@ -189,14 +189,14 @@ def test_variance_of_the_gap():
     exactly, theirs = N * (L + 1) * (L - N) / ((N + 1) ** 2 * (N + 2)), L**2 / (N**2 * (N + 1))
     assert exactly == pytest.approx(933, abs=0.5)
     assert theirs == pytest.approx(15.8, abs=0.05)
-    drawn = rl.random_positions(N, L, batch=4000, generator=generator()).diff().double()
+    drawn = rl.random_positions.random_positions(N, L, batch=4000, generator=generator()).diff().double()
     assert drawn.var().item() == pytest.approx(933, rel=0.05)
 
 
 def test_gaps_do_not_concentrate():
     """Their standard deviation, 30.5, is as large as their mean, 31.5: one in 20 is above 3 means, as for waiting
     times."""
-    gaps = rl.random_positions(N, L, batch=4000, generator=generator()).diff().double()
+    gaps = rl.random_positions.random_positions(N, L, batch=4000, generator=generator()).diff().double()
     assert (gaps.std() / gaps.mean()).item() == pytest.approx(0.97, abs=0.02)
     assert (gaps > 3 * gaps.mean()).double().mean().item() == pytest.approx(math.exp(-3), abs=0.01)
 
@@ -205,7 +205,7 @@ def test_gaps_do_not_concentrate():
 
 
 def test_positions_are_fractions():
-    at = rl.equal_mean_positions(8, generator=generator())
+    at = rl.random_positions.equal_mean_positions(8, generator=generator())
     assert at.dtype == torch.float64
     assert (at[1:] % 1 > 0).any()
     with pytest.raises((TypeError, RuntimeError, IndexError)):
@@ -218,7 +218,7 @@ def test_mean_of_the_equal_mean():
     i = np.arange(N)
     assert (i / (N - 1) * N)[-1] == N
     np.testing.assert_allclose(i / (N - 1) * (N - 1), i)
-    drawn = rl.equal_mean_positions(N, batch=200_000, mean=N, generator=generator()).mean(0)
+    drawn = rl.random_positions.equal_mean_positions(N, batch=200_000, mean=N, generator=generator()).mean(0)
     assert drawn[-1].item() == pytest.approx(N, rel=0.02)
     assert abs(drawn[-1].item() - (N - 1)) > 0.4
 
@@ -280,7 +280,7 @@ def test_exponential_tails():
 
 def test_the_draw_is_no_length():
     """n is the last position. The training sequence has N tokens, whatever n is."""
-    at = rl.equal_mean_positions(N, batch=2000, mean=N, generator=generator())
+    at = rl.random_positions.equal_mean_positions(N, batch=2000, mean=N, generator=generator())
     assert at.shape == (2000, N)
     assert (at[:, -1] > 2 * N).double().mean().item() == pytest.approx(math.exp(-2), abs=0.03)
 
@@ -330,7 +330,7 @@ def test_beta_two_three():
 def test_equal_means_are_not_equal_distributions():
     """With E[n] = L - 1 the mean of N points is an even grid over L; the draws are never near it, and its step is not
     that of L tokens."""
-    at = rl.equal_mean_positions(N, batch=20_000, mean=M - 1, generator=generator())
+    at = rl.random_positions.equal_mean_positions(N, batch=20_000, mean=M - 1, generator=generator())
     assert (at.mean(0)[-1] / (M - 1)).item() == pytest.approx(1, abs=0.03)
     assert (at[:, -1].std() / (M - 1)).item() == pytest.approx(1, abs=0.03)  # the grid at test has none
     assert (at.mean(0).diff()[0]).item() == pytest.approx((M - 1) / (N - 1), rel=0.03)  # 8.1; at test 1

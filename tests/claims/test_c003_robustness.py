@@ -26,7 +26,7 @@ def test_a_window_extends_a_language_model():
 
 def test_bytes_are_guessed_from_the_last_few():
     """Windows of 8 in two layers, 15 bytes in all, cost less than a point of accuracy; windows of 2 more than 10."""
-    assert [rl.receptive_field(window, 2, causal=True) for window in (8, 2)] == [15, 3]
+    assert [rl.local.receptive_field(window, 2, causal=True) for window in (8, 2)] == [15, 3]
     full = score_bytes(64)[0]
     assert full - score_bytes(64, rl.scheme("rope", dim=64, visible_window=8))[0] < 0.01
     assert full - score_bytes(64, rl.scheme("rope", dim=64, visible_window=2))[0] > 0.1

@@ -13,8 +13,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import rope_lessons as rl
-from rope_lessons.attention import cache as cache_module
-from rope_lessons.attention import kernels
+from rope_lessons.engine import cache as cache_module
+from rope_lessons.engine import kernels
 
 BENCHMARK = Path(__file__).parents[2] / "results" / "bench_cpu.json"
 LENGTH, WINDOW, DIM = 96, 16, 16

@@ -37,8 +37,8 @@ def reach(slope, window=WINDOW, train=TRAIN) -> int:
 
 def test_leak_rate_is_the_reciprocal():
     for k in (2, 16):
-        far = np.diff(rl.leaky_distance(torch.arange(WINDOW, 4 * WINDOW), WINDOW, 1 / k).numpy())
-        near = np.diff(rl.leaky_distance(torch.arange(WINDOW), WINDOW, 1 / k).numpy())
+        far = np.diff(rl.rerope.leaky_distance(torch.arange(WINDOW, 4 * WINDOW), WINDOW, 1 / k).numpy())
+        near = np.diff(rl.rerope.leaky_distance(torch.arange(WINDOW), WINDOW, 1 / k).numpy())
         np.testing.assert_allclose(far, near.mean() / k)
     assert far.mean() == pytest.approx(0.0625)
 
@@ -63,7 +63,7 @@ def test_continuous_with_a_corner():
     assert sp.limit((beyond - w) / e, e, 0) == 1 / k
     x = torch.tensor([WINDOW - 1e-6, WINDOW, WINDOW + 1e-6], dtype=torch.float64)
     for factor, corner in ((16, True), (1, False)):
-        left, right = np.diff(rl.leaky_distance(x, WINDOW, 1 / factor).numpy()) / 1e-6
+        left, right = np.diff(rl.rerope.leaky_distance(x, WINDOW, 1 / factor).numpy()) / 1e-6
         assert left == pytest.approx(1, abs=1e-6)
         assert bool(abs(left - right) > 0.5) is corner
 
@@ -85,7 +85,7 @@ def test_hermite_cubic_meets_its_four_conditions():
     assert sp.simplify(sp.Poly(sp.expand(h), t).coeff_monomial(t**3)) == 0
     at = h.subs({w: 128, s: sp.Rational(32, 5), k: 16})
     x = torch.linspace(121.7, 134.3, 30, dtype=torch.float64)
-    ours = rl.smooth_leaky_distance(x, 128, 1 / 16, 6.4).numpy()
+    ours = rl.rerope.smooth_leaky_distance(x, 128, 1 / 16, 6.4).numpy()
     theirs = [float(at.subs(t, (float(a) - 121.6) / 12.8)) for a in x]
     np.testing.assert_allclose(ours, theirs, rtol=1e-9)
 
@@ -93,7 +93,7 @@ def test_hermite_cubic_meets_its_four_conditions():
 def test_slope_of_the_smooth_map_is_between():
     x = torch.linspace(100, 160, 6001, dtype=torch.float64)
     for slope in (1 / 16, 1 / 2, 16.0):
-        got = np.diff(rl.smooth_leaky_distance(x, 128, slope, 20).numpy()) / 0.01
+        got = np.diff(rl.rerope.smooth_leaky_distance(x, 128, slope, 20).numpy()) / 0.01
         low, high = sorted((slope, 1.0))
         assert low - 1e-6 <= got.min()
         assert got.max() <= high + 1e-6
@@ -114,7 +114,7 @@ def test_width_of_the_transition():
     assert (128 - sigma, 128 + sigma) == pytest.approx((121.6, 134.4))
     assert 2 * sigma / 128 == pytest.approx(0.10)
     x = torch.arange(300)
-    changed = (rl.smooth_leaky_distance(x, 128, 1 / 16, sigma) - rl.leaky_distance(x, 128, 1 / 16)).abs()
+    changed = (rl.rerope.smooth_leaky_distance(x, 128, 1 / 16, sigma) - rl.rerope.leaky_distance(x, 128, 1 / 16)).abs()
     assert x[changed > 1e-12].tolist() == list(range(122, 135))
     assert changed.max().item() == pytest.approx(15 / 16 * sigma / 4)
 
@@ -124,7 +124,7 @@ def test_width_of_the_transition():
 
 def test_training_map_of_invleaky():
     method = rl.METHODS["invleaky"](layers=1, dim=64, window=WINDOW, slope=16)
-    trained = rl.leaky_distance(torch.arange(TRAIN), method.train[0].window, method.train[0].slope).numpy()
+    trained = rl.rerope.leaky_distance(torch.arange(TRAIN), method.train[0].window, method.train[0].slope).numpy()
     np.testing.assert_allclose(trained, visited(16))
     w, r, n, m = sp.symbols("w r n m", positive=True)
     assert sp.simplify((w + (m - w) / (1 / r)) - (w + r * (m - w))) == 0
@@ -138,7 +138,7 @@ def test_step_beyond_the_window_is_smaller_at_test():
         method = rl.METHODS[name](layers=1, dim=64, window=WINDOW, slope=slope)
         far, near = [], []
         for phase in (method.train[0], method.test[0]):
-            steps = rl.leaky_distance(torch.arange(TEST), phase.window, phase.slope).diff()
+            steps = rl.rerope.leaky_distance(torch.arange(TEST), phase.window, phase.slope).diff()
             near.append(steps[0].item())
             far.append(steps[-1].item())
         assert near == [1, 1]

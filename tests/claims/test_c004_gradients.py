@@ -8,7 +8,7 @@ from claim_tools import byte_model, frequencies, kernel, rotation
 from torch import Tensor
 
 import rope_lessons as rl
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 WINDOW, LENGTH, DIM = 4, 12, 8
 DISTANCE = torch.arange(LENGTH)[:, None] - torch.arange(LENGTH)
@@ -31,13 +31,13 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bent: Tensor) -> Tensor:
 
 
 def leaky(slope: float) -> Tensor:
-    return rl.leaky_distance(DISTANCE, WINDOW, slope)
+    return rl.rerope.leaky_distance(DISTANCE, WINDOW, slope)
 
 
 def test_gradients_do_not_see_the_corner():
     """With a corner, with a jump of 3 at the window, and smooth: gradients are those of finite differences."""
     jump = torch.where(DISTANCE < WINDOW, DISTANCE.double(), DISTANCE + 3.0)
-    smooth = rl.smooth_leaky_distance(DISTANCE, WINDOW, 1 / 4, 2)
+    smooth = rl.rerope.smooth_leaky_distance(DISTANCE, WINDOW, 1 / 4, 2)
     for bent in (leaky(1 / 4), jump, smooth):
         q, k, v = (draw(LENGTH, DIM, seed=s).requires_grad_() for s in range(3))
         assert torch.autograd.gradcheck(lambda q, k, v, f=bent: attend(q, k, v, f), (q, k, v))
@@ -49,7 +49,7 @@ def test_gradients_do_not_see_the_corner():
 def test_gradient_with_respect_to_the_map():
     """One number per distance: its gradient is the sum over the pairs at that distance."""
     q, k, v = (draw(LENGTH, DIM, seed=s) for s in range(3))
-    by_distance = rl.leaky_distance(torch.arange(LENGTH), WINDOW, 1 / 4).requires_grad_()
+    by_distance = rl.rerope.leaky_distance(torch.arange(LENGTH), WINDOW, 1 / 4).requires_grad_()
     attend(q, k, v, by_distance[DISTANCE.abs()]).square().sum().backward()
     assert by_distance.grad is not None
     by_pair = leaky(1 / 4).requires_grad_()
@@ -116,7 +116,7 @@ def test_one_step_of_training_moves_far_scores_no_faster():
     x = draw(200, 2, DIM)
     gains = []
     for slope in (1.0, 16.0):
-        bent = rl.leaky_distance(torch.tensor([9]), WINDOW, slope).item()
+        bent = rl.rerope.leaky_distance(torch.tensor([9]), WINDOW, slope).item()
         turn = torch.from_numpy(rotation(-bent, DIM))  # the key comes before
         gain = []
         for query, key in x:
@@ -141,7 +141,7 @@ def test_minus_log_weight_falls_with_attention():
     values = np.eye(4)
     moved = np.linalg.norm(weights[:, None] * values, axis=1)  # how much of each value arrives
     assert (np.diff(moved) < 0).all()
-    entropy = rl.attention_entropy(torch.from_numpy(weights)).item()
+    entropy = rl.entropy.attention_entropy(torch.from_numpy(weights)).item()
     assert (weights * surprise).sum() == pytest.approx(entropy)
 
 
@@ -171,7 +171,7 @@ def test_slow_pairs_do_not_oscillate():
 
 def test_far_phases_run_k_times_slower():
     omega, k, w = frequencies(128), 16, 128
-    far = rl.leaky_distance(torch.arange(1000, 1100), w, 1 / k).numpy()
+    far = rl.rerope.leaky_distance(torch.arange(1000, 1100), w, 1 / k).numpy()
     np.testing.assert_allclose(np.diff(far)[:, None] * omega, omega / k * np.ones((99, 1)))
     approximate = w + np.arange(1000, 1100) / k
     np.testing.assert_allclose(approximate - far, w / k)
@@ -190,7 +190,7 @@ def test_kernel_at_bent_distances():
 def test_training_phase_of_invleaky():
     w, r, omega = 128, 16, frequencies(128)
     distance = np.arange(w, 512)
-    trained = rl.leaky_distance(torch.from_numpy(distance), w, r).numpy()[:, None] * omega
+    trained = rl.rerope.leaky_distance(torch.from_numpy(distance), w, r).numpy()[:, None] * omega
     np.testing.assert_allclose(trained, w * omega * (1 - r) + r * distance[:, None] * omega)
     np.testing.assert_allclose(np.diff(trained, axis=0), np.broadcast_to(r * omega, (383, 64)))
 
@@ -202,7 +202,7 @@ def test_discrimination_is_gone_at_test():
         return float(np.linalg.norm(np.exp(1j * step * frequencies(128)) - 1))
 
     method = rl.METHODS["invleaky"](layers=1, dim=128, window=128, slope=16)
-    steps = [rl.leaky_distance(torch.tensor([300, 301]), p[0].window, p[0].slope).diff().item()
+    steps = [rl.rerope.leaky_distance(torch.tensor([300, 301]), p[0].window, p[0].slope).diff().item()
              for p in (method.train, method.test)]  # fmt: skip
     assert steps == [16, 1]
     assert apart(steps[1]) == apart(1)

@@ -13,7 +13,7 @@ from claim_tools import byte_model
 from torch import Tensor
 
 import rope_lessons as rl
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 TRAIN = 64
 
@@ -48,7 +48,7 @@ def test_windows_between_an_eighth_and_the_whole():
 
 def test_far_corner_beyond_half_is_better():
     """Window 16, 512 bytes: k = 32 puts the corner at 31.5, k = 16 at 46.9. The second is better."""
-    corner = {k: rl.leaky_distance(torch.tensor([511]), 16, 1 / k).item() for k in (16, 32)}
+    corner = {k: rl.rerope.leaky_distance(torch.tensor([511]), 16, 1 / k).item() for k in (16, 32)}
     assert corner[32] < TRAIN / 2 < corner[16]
     assert score(512, 16, 1 / 16)[0] > score(512, 16, 1 / 32)[0] + 0.01
     assert score(512, 16, 1 / 16)[1] < score(512, 16, 1 / 32)[1] - 0.03
@@ -87,7 +87,7 @@ def mismatch(length: int, window: int, slope: float) -> float:
     """Mean over all pairs of how far the distance shown at test is from the one in training."""
     distance = torch.arange(length)
     pairs = length - distance
-    bent = rl.leaky_distance(distance, window, slope)
+    bent = rl.rerope.leaky_distance(distance, window, slope)
     return (((bent - distance).abs() * pairs).sum() / pairs.sum()).item()
 
 
@@ -153,7 +153,7 @@ def test_smoothing_changes_next_to_nothing():
     window, slope, sigma = 32, 1 / 16, 1.6
     sharp, smooth = (
         f(torch.arange(256), window, slope, *more)
-        for f, more in ((rl.leaky_distance, ()), (rl.smooth_leaky_distance, (sigma,)))
+        for f, more in ((rl.rerope.leaky_distance, ()), (rl.rerope.smooth_leaky_distance, (sigma,)))
     )
     changed = (sharp != smooth).nonzero().flatten().tolist()
     assert changed == [31, 32, 33]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from claim_tools import byte_model
 
-from rope_lessons.lab import byte_lm
+from rope_lessons.models import byte_lm
 
 # Accuracies in %: at length 512, at 4096 with repeated texts among the others, at 4096 without.
 TABLE = {

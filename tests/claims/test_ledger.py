@@ -86,7 +86,9 @@ def test_the_tests_own_helpers_agree_with_the_package():
         got = rl.sinusoidal_encoding(positions, dim, dtype=torch.float64).numpy()
         np.testing.assert_allclose(got, encoding(positions.numpy(), dim), atol=1e-9)
         omega = rl.rope_frequencies(dim)
-        np.testing.assert_allclose(rl.sinusoidal_kernel(positions, omega).numpy(), kernel(positions, dim), atol=1e-9)
+        np.testing.assert_allclose(
+            rl.sinusoidal.sinusoidal_kernel(positions, omega).numpy(), kernel(positions, dim), atol=1e-9
+        )
         x = torch.randn(1, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         turned = rl.apply_rotary(x, torch.tensor([17]), omega, layout="interleaved")[0].numpy()
         np.testing.assert_allclose(turned, rotation(17, dim) @ x[0].numpy(), atol=1e-9)

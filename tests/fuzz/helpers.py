@@ -188,7 +188,7 @@ def encoding(position: int, dim: int, base: float) -> Rows:
     omega = rl.rope_frequencies(dim, base)
     angles = [mpf(position) * mpf(x) for x in omega.tolist()]
     allowed = 2.0**-51 * (1 + abs(position))
-    kernel = rl.sinusoidal_kernel(torch.tensor([position]), omega)
+    kernel = rl.sinusoidal.sinusoidal_kernel(torch.tensor([position]), omega)
     return [
         *near("sin", got[0::2], [mpmath.sin(x) for x in angles], 0, allowed),
         *near("cos", got[1::2], [mpmath.cos(x) for x in angles], 0, allowed),
@@ -216,17 +216,17 @@ def digits(n: int, bases: tuple[int, ...]) -> Rows:
     """Digits in one base and in a mixed one, and the way back."""
     base, largest = bases[0], math.prod(bases)
     most = next(count for count in range(1, 65) if base**count > 2**63 - 1)  # the digits of the largest int64
-    pure, mixed = rl.digits(n, base, most), rl.mixed_digits(n % largest, bases)
+    pure, mixed = rl.radix.digits(n, base, most), rl.mixed_radix.mixed_digits(n % largest, bases)
     wanted, left = [], n % largest
     for b in bases:
         wanted.append(mpf(left % b))
         left //= b
     rows = near("digits", pure, [mpf(n // base**t % base) for t in range(most)], 0)
     rows += near("mixed_digits", mixed, wanted, 0)
-    rows.append(("from_digits, mixed", float(int(rl.from_digits(mixed, bases)) - n % largest), mpf(0), 0))
+    rows.append(("from_digits, mixed", float(int(rl.radix.from_digits(mixed, bases)) - n % largest), mpf(0), 0))
     needed = next(count for count in range(1, most + 1) if base**count > n)
     if base**needed <= 2**63:  # more than that from_digits refuses
-        rows.append(("from_digits", float(int(rl.from_digits(pure[:needed], base)) - n), mpf(0), 0))
+        rows.append(("from_digits", float(int(rl.radix.from_digits(pure[:needed], base)) - n), mpf(0), 0))
     return rows
 
 
@@ -262,9 +262,13 @@ def distances(distance: int, window: float, slope: float, sigma: float) -> Rows:
     sign, where = (distance > 0) - (distance < 0), torch.tensor([distance])
     allowed = 2.0**-49 * (1 + abs(distance)) * (1 + slope)
     return [
-        *near("leaky", rl.leaky_distance(where, window, slope), [sign * sharp], 0, allowed),
+        *near("leaky", rl.rerope.leaky_distance(where, window, slope), [sign * sharp], 0, allowed),
         *near(
-            "smooth", rl.smooth_leaky_distance(where, window, slope, sigma * window), [sign * smooth], 0, allowed * 8
+            "smooth",
+            rl.rerope.smooth_leaky_distance(where, window, slope, sigma * window),
+            [sign * smooth],
+            0,
+            allowed * 8,
         ),
     ]
 
@@ -272,7 +276,7 @@ def distances(distance: int, window: float, slope: float, sigma: float) -> Rows:
 def grid(length: int, more: int) -> Rows:
     """Evenly spaced positions."""
     wanted = [mpf(i * (length + more) // length) for i in range(length)]
-    return near("grid_positions", rl.grid_positions(length, length + more), wanted, 0)
+    return near("grid_positions", rl.random_positions.grid_positions(length, length + more), wanted, 0)
 
 
 def covered(trained: int, window: int, slope: float, more: int) -> Rows:
@@ -281,12 +285,12 @@ def covered(trained: int, window: int, slope: float, more: int) -> Rows:
     reach = last if last < window else window + mpf(slope) * (last - window)
     rows: Rows = []
     if abs(reach - mpmath.nint(reach)) > 1e-9 or slope == int(slope):  # beside a whole number, rounding decides
-        rows = [("covered_length", rl.covered_length(trained, window, slope), mpmath.floor(reach) + 1, 0)]
+        rows = [("covered_length", rl.invleaky.covered_length(trained, window, slope), mpmath.floor(reach) + 1, 0)]
     if window < trained - 1:
-        needed = rl.slope_for(trained, window, trained + more)
+        needed = rl.invleaky.slope_for(trained, window, trained + more)
         exact = mpf(trained + more - 1 - window) / (trained - 1 - window)
         rows.append(("slope_for", needed, exact, exact * mpf(2) ** -50))
-        short = trained + more - rl.covered_length(trained, window, needed)
+        short = trained + more - rl.invleaky.covered_length(trained, window, needed)
         rows.append(("slope_for reaches", float(max(short, 0)), mpf(0), 0))
     return rows
 

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 import rope_lessons as rl
 from rope_lessons import KVCache, LogN
-from rope_lessons.attention import bands, cache, flash, flex, kernels, reference, visibility
+from rope_lessons.engine import bands, cache, flash, flex, kernels, reference, visibility
 from tests.fuzz.search import Watch, search
 from tests.fuzz.tally import Tally
 

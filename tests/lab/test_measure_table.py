@@ -16,7 +16,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from rope_lessons.lab import byte_lm, checkpoint, evaluation, sizes, text, training
+from rope_lessons.lab import checkpoint, evaluation, sizes, text, training
+from rope_lessons.models import byte_lm
 from rope_lessons.stored import InUseError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"

@@ -54,7 +54,7 @@ def test_settings_of_the_articles():
     hwfa = ARTICLES["hwfa-w16"].method.train
     assert [layer.visible_window for layer in hwfa] == [16] * 23 + [None]
     assert hwfa[-1] == scheme("nope", scale=LOG_N)
-    assert rl.receptive_field(16, 23, causal=True) <= 3 / 4 * 512 < rl.receptive_field(32, 23, causal=True)
+    assert rl.local.receptive_field(16, 23, causal=True) <= 3 / 4 * 512 < rl.local.receptive_field(32, 23, causal=True)
     hybrid = ARTICLES["hwfa2-w64-f2"].method
     assert [number for number, layer in enumerate(hybrid.test) if layer.visible_window is None] == [8, 16]
     assert (hybrid.test[8].window, hybrid.test[8].slope, hybrid.train[8]) == (256, 0, PLAIN)

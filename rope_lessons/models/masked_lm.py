@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lessons.attention import attention
-from rope_lessons.lab.byte_lm import Block, Config, batches, learning_rate
+from rope_lessons.engine import attention
 from rope_lessons.methods import Positions
+from rope_lessons.models.byte_lm import Block, Config, batches, learning_rate
 from rope_lessons.schemes import Plan, scheme
 from rope_lessons.sinusoidal import sinusoidal_encoding
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_device, check_int64
-from rope_lessons.attention.modes import transformed
+from rope_lessons.engine.modes import transformed
 from rope_lessons.local import causal_mask, dense_mask, window_mask
 from rope_lessons.schemes import Scheme
 

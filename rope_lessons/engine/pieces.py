@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from rope_lessons._float64 import exact
-from rope_lessons.attention.call import Call
-from rope_lessons.attention.visibility import document_runs
+from rope_lessons.engine.call import Call
+from rope_lessons.engine.visibility import document_runs
 from rope_lessons.schemes import Scheme
 
 

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from rope_lessons._float64 import exact
-from rope_lessons.attention.call import Call
-from rope_lessons.attention.merge import Attended
-from rope_lessons.attention.modes import own_precision
-from rope_lessons.attention.pieces import turn_of, without_unseen
-from rope_lessons.attention.visibility import visible_keys
+from rope_lessons.engine.call import Call
+from rope_lessons.engine.merge import Attended
+from rope_lessons.engine.modes import own_precision
+from rope_lessons.engine.pieces import turn_of, without_unseen
+from rope_lessons.engine.visibility import visible_keys
 from rope_lessons.local import alibi_slopes
 from rope_lessons.rotary import apply_rotary
 from rope_lessons.schemes import default_base_scale

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lessons.attention import kernels
-from rope_lessons.attention.merge import merge_
-from rope_lessons.attention.parts import Part, causal_band
-from rope_lessons.attention.reference import softmax_average
-from rope_lessons.attention.visibility import document_runs
+from rope_lessons.engine import kernels
+from rope_lessons.engine.merge import merge_
+from rope_lessons.engine.parts import Part, causal_band
+from rope_lessons.engine.reference import softmax_average
+from rope_lessons.engine.visibility import document_runs
 
 _BANDS = (
     "Tensor[] queries, Tensor[] keys, Tensor value, {more}SymInt[] edges, SymInt? reach, float scale, bool causal, "

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lessons.attention import bands, kernels
-from rope_lessons.attention.call import Call
-from rope_lessons.attention.merge import Attended
-from rope_lessons.attention.modes import own_precision, transformed
-from rope_lessons.attention.pieces import Documents, Turn, documents_of, query_scale, turn_of, without_unseen
+from rope_lessons.engine import bands, kernels
+from rope_lessons.engine.call import Call
+from rope_lessons.engine.merge import Attended
+from rope_lessons.engine.modes import own_precision, transformed
+from rope_lessons.engine.pieces import Documents, Turn, documents_of, query_scale, turn_of, without_unseen
 from rope_lessons.rotary import rotary_table, rotate
 from rope_lessons.schemes import default_base_scale
 

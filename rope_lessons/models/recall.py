@@ -1,6 +1,6 @@
 """A question that only a far token answers: what the local methods of chapter 07 lose, and what a sink is for.
 
-The small model of ``rope_lessons.lab.byte_lm`` can guess most of its text from the last few bytes, so its loss
+The small model of ``rope_lessons.models.byte_lm`` can guess most of its text from the last few bytes, so its loss
 does not show how far it sees. Here every window of text hides one of 26 *secret* bytes. Later a *question* byte
 stands in the text, and what must come next is the letter that belongs to the secret. Nothing near the question tells
 which letter that is. Every window opens with a *start* byte, as the texts of large models open with a start token.
@@ -14,8 +14,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rope_lessons.attention import attention
-from rope_lessons.lab import byte_lm
+from rope_lessons.engine import attention
+from rope_lessons.models import byte_lm
 from rope_lessons.rotary import apply_rotary
 from rope_lessons.schemes import Plan, Scheme, default_base_scale
 
@@ -24,10 +24,10 @@ SECRET, ANSWER, LETTERS = 128, ord("A"), 26  # secret byte 128 + n, answer "A" +
 
 
 class RecallText:
-    """The training text as :func:`~rope_lessons.lab.byte_lm.train` reads it: a secret and two questions in each window,
-    and the start byte in front of all unless told otherwise. The secret stands anywhere, the first question anywhere
-    after it, and the second after the first, in the last third of the window. Of 64 bytes, more than a quarter of the
-    questions are 32 or more from their secret."""
+    """The training text as :func:`~rope_lessons.models.byte_lm.train` reads it: a secret and two questions in each
+    window, and the start byte in front of all unless told otherwise. The secret stands anywhere, the first question
+    anywhere after it, and the second after the first, in the last third of the window. Of 64 bytes, more than a quarter
+    of the questions are 32 or more from their secret."""
 
     def __init__(self, text: Tensor, seed: int, start: bool = True):
         self.text, self.start, self.generator = text, start, torch.Generator().manual_seed(seed)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_bool, check_choice
-from rope_lessons.attention import flash, flex, reference
-from rope_lessons.attention.cache import KVCache
-from rope_lessons.attention.call import Call, check_call, check_inputs, check_override
-from rope_lessons.attention.merge import Attended
+from rope_lessons.engine import flash, flex, reference
+from rope_lessons.engine.cache import KVCache
+from rope_lessons.engine.call import Call, check_call, check_inputs, check_override
+from rope_lessons.engine.merge import Attended
 from rope_lessons.schemes import Scheme
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rope_lessons.attention import attention
 from rope_lessons.circles import yarn_attention_factor
+from rope_lessons.engine import attention
 from rope_lessons.hf import plan_from_hf
 from rope_lessons.schemes import FrequencySpec, LogN, Plan, Scheme
 

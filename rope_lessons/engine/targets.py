@@ -1,4 +1,4 @@
-"""The stored benchmarks, the targets they are held against, and what the counts of ``attention.cost`` predict.
+"""The stored benchmarks, the targets they are held against, and what the counts of ``engine.cost`` predict.
 
 ``python -m benchmarks`` measures; ``bench_cpu.json`` and ``bench_cuda.json`` keep the results. A device that was not
 measured has no file, and everything here says so instead of guessing. Chapter 13 uses it.
@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rope_lessons.attention import cost
-from rope_lessons.attention.kernels import KERNELS
-from rope_lessons.lab.byte_lm import CHECKPOINTS
+from rope_lessons.engine import cost
+from rope_lessons.engine.kernels import KERNELS
+from rope_lessons.models.byte_lm import CHECKPOINTS
 from rope_lessons.schemes import Scheme, scheme
 
 NOT_MEASURED = "not yet measured"

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from rope_lessons.attention.call import Call
-from rope_lessons.attention.merge import Attended, merge_parts
-from rope_lessons.attention.modes import own_precision, transformed
-from rope_lessons.attention.pieces import Documents, documents_of, query_scale, turn_of, without_unseen
+from rope_lessons.engine.call import Call
+from rope_lessons.engine.merge import Attended, merge_parts
+from rope_lessons.engine.modes import own_precision, transformed
+from rope_lessons.engine.pieces import Documents, documents_of, query_scale, turn_of, without_unseen
 from rope_lessons.local import MaskMod, alibi_slopes, causal_mask, window_mask
 from rope_lessons.rotary import apply_rotary
 from rope_lessons.schemes import default_base_scale

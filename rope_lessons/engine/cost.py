@@ -14,9 +14,9 @@ from typing import NamedTuple
 import torch
 
 from rope_lessons._checks import check_count
-from rope_lessons.attention import bands, flash
-from rope_lessons.attention.call import Call
-from rope_lessons.attention.parts import Part
+from rope_lessons.engine import bands, flash
+from rope_lessons.engine.call import Call
+from rope_lessons.engine.parts import Part
 from rope_lessons.schemes import Scheme
 
 LSE = 4  # bytes of a log-sum-exp, float32

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from rope_lessons._checks import check_count, check_device, check_frequencies, check_int64, check_tensor
 from rope_lessons._float64 import exact
-from rope_lessons.attention import kernels
-from rope_lessons.attention.merge import Attended, merge_parts
-from rope_lessons.attention.modes import own_precision
-from rope_lessons.attention.pieces import turn_of, visible_count
+from rope_lessons.engine import kernels
+from rope_lessons.engine.merge import Attended, merge_parts
+from rope_lessons.engine.modes import own_precision
+from rope_lessons.engine.pieces import turn_of, visible_count
 from rope_lessons.local import alibi_slopes
 from rope_lessons.rotary import apply_rotary
 from rope_lessons.schemes import Plan, Scheme, default_base_scale

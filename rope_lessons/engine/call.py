@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_count, check_device, check_frequencies, check_positions, check_tensor
-from rope_lessons.attention.visibility import check_padding
+from rope_lessons.engine.visibility import check_padding
 from rope_lessons.schemes import Scheme
 
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lessons.attention import attention
+from rope_lessons.engine import attention
 from rope_lessons.rotary import rotate
 from rope_lessons.schemes import Plan, Scheme, scheme
 
