@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from rope_lessons.chomsky.grid import Job
 from rope_lessons.chomsky.training import Protocol, Training
 
@@ -38,6 +40,7 @@ def playground(
     seed: int = 0,
     learning_rate: float = 2e-3,
     test_positions: str = "random",
+    device: torch.device | str = "cpu",
     **changes: Any,
 ) -> dict[int, float]:
     """Train one small model on one task, and test it up to eight times the length.
@@ -48,6 +51,7 @@ def playground(
         task, positions, variant, model, seed, learning_rate: as in :class:`~rope_lessons.chomsky.grid.Job`. A
             recurrent model takes positions "none" and variant "plain".
         test_positions: "random" draws or the even "grid", for a model with random positions.
+        device: where.
         changes: fields of :class:`~rope_lessons.chomsky.training.Protocol` that replace those of ``PLAYGROUND``.
 
     Returns:
@@ -62,7 +66,7 @@ def playground(
     dict_keys([2, 4])
     """
     protocol = replace(PLAYGROUND, test_positions=(test_positions,), **changes)
-    training = Training([Job(task, model, positions, variant, seed, learning_rate)], protocol)
+    training = Training([Job(task, model, positions, variant, seed, learning_rate)], protocol, device)
     for _ in range(protocol.steps):
         training.advance()
     return {row["length"]: row["accuracy"] for row in training.evaluate()}

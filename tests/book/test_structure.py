@@ -60,6 +60,18 @@ def test_first_cell_is_imports(path: Path) -> None:
 
 
 @each_chapter
+def test_chapter_runs_on_a_gpu_where_there_is_one(path: Path) -> None:
+    """By the one line that all chapters share, and the cells that take time use what it finds."""
+    line = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
+    cells = [block.body for block in directives(path) if block.name == "code-cell"]
+    before, after = next(((cells[:n], cells[n:]) for n, body in enumerate(cells) if line in body), (cells, []))
+    assert after, f"no cell of {path.name} has the line {line}"
+    assert not any(re.search(r"\bdevice\b", body) for body in before)
+    assert re.search(r"\bdevice\b", "\n".join(after).replace(line, ""))
+    assert not re.search(r"\.cuda\(\)|to\(\"cuda", "\n".join(cells))
+
+
+@each_chapter
 def test_required_directives(path: Path) -> None:
     names = [block.name for block in directives(path)]
     for name in ("claims", "libraries", "bibliography", "run-time"):
