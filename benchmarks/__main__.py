@@ -2,8 +2,8 @@
 
     python -m benchmarks                      # all tables, into bench_<device>.json in the current folder
     python -m benchmarks memory decode        # these only; the others in the file stay
-    python -m benchmarks --store              # into the stored result, results/bench_<device>.json, and its copy in the
-                                              # package, which the book reads
+    python -m benchmarks --store              # into the stored result, which the book reads:
+                                              # rope_lessons/data/bench_<device>.json
 
 On a machine with CUDA the GPU rows, else the CPU rows: those with one thread and by the processor's time, so that what
 else runs does not count. About four minutes on a CPU. The file is written again after each table.
@@ -26,8 +26,7 @@ from typing import Any
 import torch
 
 from benchmarks import command, decode, memory, rotary, speed, training
-from rope_lessons.models.byte_lm import CHECKPOINTS
-from rope_lessons.stored import check_writable, write_whole
+from rope_lessons.stored import DATA, check_writable, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -47,24 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print, write."""
     device = command.device_here()
     name = f"bench_{device.type}.json"
-    stored = [ROOT / "results" / name, CHECKPOINTS / name]  # the second travels with the package, for chapter 13
+    stored = DATA / name
     options = parse(arguments, name)
-    paths = stored if options.store else [options.out]
+    path = stored if options.store else options.out
     try:
-        if not options.store and options.out.resolve() in [path.resolve() for path in stored]:
-            raise ValueError(f"--out {options.out} is a stored result: --store writes it, and its copy")
-        for path in paths:
-            check_writable("--store" if options.store else "--out", path)
-        result = before(paths[0])
+        if not options.store and options.out.resolve() == stored.resolve():
+            raise ValueError(f"--out {options.out} is a stored result: --store writes it")
+        check_writable("--store" if options.store else "--out", path)
+        result = before(path)
     except (OSError, ValueError) as error:
         return refused(error)
     command.one_thread(device)
     torch.manual_seed(0)
     try:
-        measure(options.tables, device, {**result, "where": where(device)}, paths)
+        measure(options.tables, device, {**result, "where": where(device)}, path)
     except OSError as error:
         return refused(error)
-    print(f"written: {', '.join(map(str, paths))}")
+    print(f"written: {path}")
     return 0
 
 
@@ -78,7 +76,7 @@ def parse(arguments: Sequence[str] | None, name: str) -> argparse.Namespace:
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all, or some of {', '.join(TABLES)}")
     there = parser.add_mutually_exclusive_group()
     there.add_argument("--out", type=Path, default=Path(name), metavar="FILE", help=f"{name} if not given")
-    there.add_argument("--store", action="store_true", help="the stored result and the package's copy of it")
+    there.add_argument("--store", action="store_true", help="the stored result")
     options = parser.parse_args(arguments)
     for table in options.tables:
         if table not in TABLES:
@@ -106,7 +104,7 @@ def before(path: Path) -> dict[str, Any]:
     return found
 
 
-def measure(tables: Sequence[str], device: torch.device, result: dict[str, Any], paths: Sequence[Path]) -> None:
+def measure(tables: Sequence[str], device: torch.device, result: dict[str, Any], path: Path) -> None:
     """One table after the other; what is done so far is written after each."""
     for name in tables:
         begin = time.perf_counter()
@@ -115,9 +113,8 @@ def measure(tables: Sequence[str], device: torch.device, result: dict[str, Any],
             print(name, json.dumps(row), flush=True)
         print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
         text = json.dumps(result, indent=2) + "\n"
-        for path in paths:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, partial(Path.write_text, data=text, encoding="utf8"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, partial(Path.write_text, data=text, encoding="utf8"))
 
 
 def where(device: torch.device) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+DATA = Path(__file__).parent / "data"  # the stored results and small models of the book
+
 
 class InUseError(RuntimeError):
     """Files that another process works on."""

@@ -1,4 +1,4 @@
-"""What the scripts that fill ``results/`` share: trained models, how they are measured, where a result comes from."""
+"""What the scripts that fill ``rope_lessons/data/`` share: trained models, how they are measured, provenance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rope_lessons.models import byte_lm
 from rope_lessons.schemes import Plan
-from rope_lessons.stored import write_whole
+from rope_lessons.stored import DATA, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / ".models"  # not committed: several scripts test the same models
@@ -91,10 +91,9 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def store(name: str, result: dict[str, Any]) -> None:
-    """Write ``results/NAME.json``, and the copy that travels with the package and that a chapter reads."""
+    """Write ``rope_lessons/data/NAME.json``, which a chapter reads."""
     content = json.dumps(result, indent=1) + "\n"
-    for folder in (ROOT / "results", byte_lm.CHECKPOINTS):
-        write_whole(folder / f"{name}.json", lambda path: path.write_text(content))
+    write_whole(DATA / f"{name}.json", lambda path: path.write_text(content))
 
 
 def digest(text: Tensor) -> str:

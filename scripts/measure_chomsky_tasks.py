@@ -4,7 +4,7 @@
     python scripts/measure_chomsky_tasks.py --fresh   # not going on from what is stored
     python scripts/measure_chomsky_tasks.py --speed   # the speeds again; the faster of both measurements is kept
 
-Writes results/chomsky_tasks.json with a copy in rope_lessons/checkpoints/, after every task: an interrupted run goes on
+Writes rope_lessons/data/chomsky_tasks.json, after every task: an interrupted run goes on
 where it was.
 """
 
@@ -17,11 +17,12 @@ from typing import Any
 
 import arguments
 import torch
-from common import ROOT, provenance, store
+from common import provenance, store
 
 from rope_lessons.chomsky import TASKS, Task, blind_accuracy
 from rope_lessons.chomsky.blind import TEST_LENGTHS, token_table
 from rope_lessons.chomsky.context_free import SolveEquation
+from rope_lessons.stored import DATA
 
 NAME = "chomsky_tasks"
 BATCH, SPEED_LENGTHS, SECONDS = 128, (10, 40, 500), 1.0
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def start(fresh: bool) -> dict[str, Any]:
-    path = ROOT / "results" / f"{NAME}.json"
+    path = DATA / f"{NAME}.json"
     if path.exists() and not fresh:
         return json.loads(path.read_text())
     settings = {

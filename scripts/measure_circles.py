@@ -2,7 +2,7 @@
 
     python scripts/measure_circles.py        # about 10 minutes on one CPU core, and 90 s a seed if not trained yet
 
-Writes results/circles.json with a copy in rope_lessons/checkpoints/. The models are those of chapter 03: plain RoPE,
+Writes rope_lessons/data/circles.json. The models are those of chapter 03: plain RoPE,
 trained on 64 bytes. The table rows takes the whole test text, the other tables every fourth piece of it.
 """
 

@@ -4,7 +4,7 @@
     python scripts/measure_entropy.py --train         # only train (or find) the models, 60 to 90 s each
 
 Five seeds, trained with RoPE, and with RoPE and log n; three seeds with variants of attention. Tested with plain RoPE,
-NTK-fixed (factor 8) and NTK-aware (factor 64). Writes results/entropy.json with a copy in rope_lessons/checkpoints/.
+NTK-fixed (factor 8) and NTK-aware (factor 64). Writes rope_lessons/data/entropy.json.
 """
 
 from __future__ import annotations

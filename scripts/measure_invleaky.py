@@ -3,7 +3,7 @@
     python scripts/measure_invleaky.py            # everything: 90 to 200 s for each of 27 models on one CPU core
     python scripts/measure_invleaky.py --fresh    # not going on from what is stored
 
-Writes results/invleaky.json with a copy in rope_lessons/checkpoints/, again after every model: an interrupted run goes
+Writes rope_lessons/data/invleaky.json, again after every model: an interrupted run goes
 on where it was. Three seeds of the main settings beside the RoPE models of chapters 03 and 06, and one seed of the
 variants. The test text is every fourth piece of that of chapter 03, as in chapter 08.
 """
@@ -21,11 +21,12 @@ from typing import Any
 
 import arguments
 import torch
-from common import MODELS, ROOT, digest, measure, provenance, source, store, train_and_keep, trained, training_text
+from common import MODELS, digest, measure, provenance, source, store, train_and_keep, trained, training_text
 from torch import Tensor
 
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
 from rope_lessons.models import byte_lm
+from rope_lessons.stored import DATA
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config()
@@ -199,7 +200,7 @@ def result_of(name: str, seed: int, windows: Tensor) -> list[dict]:
 
 def main(seeds: tuple[int, ...], fresh: bool) -> None:
     windows = byte_lm.evaluation_windows()[::4]
-    path = ROOT / "results" / "invleaky.json"
+    path = DATA / "invleaky.json"
     old = {} if fresh or not path.exists() else json.loads(path.read_text("utf8"))
     rows = old.get("rows", [])
     settings = {

@@ -5,7 +5,7 @@
 
 Each pair of a model and an optimizer is trained with seed 0 at several learning rates, and once more with seed 1 at the
 rate that was best: what is reported was not chosen by itself. Of these last trainings the rows of the embedding are
-measured too. Writes results/lab_parts.json with a copy in rope_lessons/checkpoints/, after every training: an
+measured too. Writes rope_lessons/data/lab_parts.json, after every training: an
 interrupted run goes on where it was.
 """
 
@@ -21,12 +21,13 @@ import arguments
 import numpy as np
 import torch
 import torch.nn.functional as F
-from common import ROOT, provenance, store
+from common import provenance, store
 from torch import nn
 
 from rope_lessons.lab import checkpoint, evaluation, sizes, training
 from rope_lessons.lab.text import Corpus, batch_of, open_corpus
 from rope_lessons.lab.tiger import Tiger
+from rope_lessons.stored import DATA
 
 NAME = "lab_parts"
 MODELS = ("gau-0.3m", "transformer-0.3m")
@@ -69,7 +70,7 @@ def start(corpus: Corpus, steps: int, fresh: bool) -> dict[str, Any]:
         "last": LAST,
         "test_bytes": WINDOWS * 512,
     }
-    path = ROOT / "results" / f"{NAME}.json"
+    path = DATA / f"{NAME}.json"
     if path.exists() and not fresh:
         stored = json.loads(path.read_text())
         if all(stored[name] == value for name, value in settings.items()):

@@ -3,7 +3,7 @@
     python scripts/measure_local.py                         # everything: about 70 s of training for each of 15 models
     python scripts/measure_local.py --train window 0        # only train one model, into .models/
 
-Writes results/local.json with a copy in rope_lessons/checkpoints/, and there local_byte_lm.safetensors (RoPE, seed 0).
+Writes rope_lessons/data/local.json, and there local_byte_lm.safetensors (RoPE, seed 0).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rope_lessons.local import alibi_slopes
 from rope_lessons.methods import METHODS, Method
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.schemes import LogN, Plan, Scheme, scheme
+from rope_lessons.stored import DATA
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config(steps=800)
@@ -160,7 +161,7 @@ def alibi_rows(windows: Tensor, seeds: tuple[int, ...]) -> list[dict]:
 def main(seeds: tuple[int, ...]) -> None:
     windows = byte_lm.evaluation_windows()
     sinks, rows = sink_rows(windows, seeds), long_rows(windows, seeds)
-    shutil.copyfile(path_of("rope", 0), byte_lm.CHECKPOINTS / "local_byte_lm.safetensors")
+    shutil.copyfile(path_of("rope", 0), DATA / "local_byte_lm.safetensors")
     result = {
         **provenance(__file__),
         "seeds": list(seeds),

@@ -2,7 +2,7 @@
 
     python scripts/measure_mixed_radix.py       # needs two models for each seed, from .models/ or trained (60 to 90 s)
 
-Writes results/mixed_radix.json with a copy in rope_lessons/checkpoints/. The measuring takes about 15 minutes on one
+Writes rope_lessons/data/mixed_radix.json. The measuring takes about 15 minutes on one
 CPU core. Nothing is chosen by the results: every exponent and every factor that was tried is a row.
 """
 

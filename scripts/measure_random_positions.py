@@ -3,7 +3,7 @@
     python scripts/measure_random_positions.py              # 21 models, one to two minutes each on one CPU core
     python scripts/measure_random_positions.py --only rope  # in pieces: what is stored of the others stays
 
-Writes results/random_positions.json with a copy in rope_lessons/checkpoints/. Every model is tested as soon as it is
+Writes rope_lessons/data/random_positions.json. Every model is tested as soon as it is
 trained, and the file is written again. The test text is every third piece of that of chapter 03.
 
 There are no models trained with log n: in an encoder every query of a training window sees all 64 bytes, so the scale
@@ -22,7 +22,7 @@ from typing import Any
 
 import arguments
 import torch
-from common import MODELS, ROOT, digest, provenance, source, store, train_and_keep, training_text
+from common import MODELS, digest, provenance, source, store, train_and_keep, training_text
 from torch import Tensor
 
 import rope_lessons as rl
@@ -30,6 +30,7 @@ from rope_lessons import LogN, scheme
 from rope_lessons.methods import Positions
 from rope_lessons.models import byte_lm, masked_lm
 from rope_lessons.schemes import Plan
+from rope_lessons.stored import DATA
 
 SEEDS = (0, 1, 2)
 CONFIG = replace(byte_lm.Config(), batch=16)  # half that of chapter 03, so that 21 trainings fit into an hour
@@ -165,7 +166,7 @@ def cost() -> dict[str, float]:
 
 def keep(settings: dict[str, Any], **found: list[dict]) -> None:
     """Put what was found into the stored file, in the place of what was there of the same models."""
-    path = ROOT / "results" / "random_positions.json"
+    path = DATA / "random_positions.json"
     stored = json.loads(path.read_text("utf8")) if path.exists() else {}
 
     def label(row: dict) -> tuple:

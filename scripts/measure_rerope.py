@@ -2,7 +2,7 @@
 
     python scripts/measure_rerope.py        # about 20 minutes on one CPU core, and 90 s a model if not trained yet
 
-Writes results/rerope.json with a copy in rope_lessons/checkpoints/. The models are those of chapters 03 and 06 (plain
+Writes rope_lessons/data/rerope.json. The models are those of chapters 03 and 06 (plain
 RoPE, and RoPE with the log n scale, trained on 64 bytes), three that are trained with ReRoPE itself, and for the table
 recall the RoPE models of chapter 07, which answer a question about a far token. The test text is every fourth piece of
 that of chapter 03.
@@ -21,13 +21,14 @@ from typing import Any
 
 import arguments
 import torch
-from common import ROOT, digest, measure, provenance, store, trained
+from common import digest, measure, provenance, store, trained
 from measure_local import trained_model
 from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons import LogN, Scheme, scheme
 from rope_lessons.models import byte_lm, recall
+from rope_lessons.stored import DATA
 
 SEEDS, FEW = (0, 1, 2, 3, 4), (0, 1, 2)  # the sweeps, the recall and the models trained with ReRoPE: a few seeds
 CONFIG = byte_lm.Config()
@@ -184,7 +185,7 @@ def recall_rows(seed: int, windows: Tensor) -> list[dict]:
 
 def keep(seed: int, found: dict[str, list[dict]], settings: dict[str, Any]) -> None:
     """Put the rows of a seed into the stored file, in the place of those that it had: a run may be done in pieces."""
-    path = ROOT / "results" / "rerope.json"
+    path = DATA / "rerope.json"
     old = json.loads(path.read_text("utf8")) if path.exists() else {}
     tables = {name: old.get(name, []) for name in TABLES}
     for name, rows in found.items():

@@ -6,11 +6,11 @@
 
 Every training and every tested row is kept in .models/table/ as soon as it is done, and an interrupted training goes on
 from its last checkpoint, so the run may be cut into any pieces. A seed at a time: after each, the table of all seeds so
-far is written to results/table_CONFIG.csv, with a copy in rope_lessons/checkpoints/, and what was counted for this seed
-to results/table_CONFIG/seed-K.zip. With --join trainings that are in such a file are taken from it and stay in it: so
-seeds and trainings of several machines and days come into one table. Counts of another text, recipe or row are refused.
+far is written to rope_lessons/data/table_CONFIG.csv, and what was counted for this seed to table_CONFIG/seed-K.zip
+there. With --join trainings that are in such a file are taken from it and stay in it: so seeds and trainings of several
+machines and days come into one table. Counts of another text, recipe or row are refused.
 
-What is said of each training is in results/table_CONFIG_trainings.json, with a copy beside that of the table: how often
+What is said of each training is in rope_lessons/data/table_CONFIG_trainings.json: how often
 it read its text; the mean loss of its last 50 steps; the loss of the trained model on windows that it read, without the
 pasted copies, and on windows cut from the test text in the same way; tokens a second, the operations that they need,
 and what share that is of the rate at which the device was measured to multiply matrices (rope_lessons.lab.speed).
@@ -42,21 +42,19 @@ import argparse
 import json
 import math
 import multiprocessing
-import shutil
 import sys
 import time
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import arguments
 import numpy as np
 import torch
-from common import MODELS, ROOT, provenance, store
+from common import MODELS, provenance, store
 from torch import nn
 
 from rope_lessons.lab import __main__ as command
@@ -65,8 +63,7 @@ from rope_lessons.lab.__main__ import folder_of
 from rope_lessons.lab.evaluation import Evaluation, Trained
 from rope_lessons.lab.rows import trainings
 from rope_lessons.lab.training import Recipe, Team
-from rope_lessons.models import byte_lm
-from rope_lessons.stored import read_sealed, write_sealed, write_whole
+from rope_lessons.stored import DATA, read_sealed, write_sealed
 
 OUT = MODELS / "table"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -270,7 +267,7 @@ def where() -> dict[str, Any]:
 def write_trainings(options: argparse.Namespace, models: Sequence[Trained], corpus: text.Corpus) -> None:
     """What is said of the trainings of a table. What was measured elsewhere stays; what was not is not there."""
     name = f"table_{options.config}_trainings"
-    result = ROOT / "results" / f"{name}.json"
+    result = DATA / f"{name}.json"
     lines = [*measured_elsewhere(result), *filter(None, map(measured, models))]
     of = {line["checkpoint"]: line for line in lines}
     found = [of[model.sha256] for model in models if model.sha256 in of]
@@ -294,7 +291,7 @@ def measured_elsewhere(result: Path) -> list[dict[str, Any]]:
 
 def packed(options: argparse.Namespace, seed: int) -> Path:
     """Where the counts of a seed are kept."""
-    return ROOT / "results" / f"table_{options.config}" / f"seed-{seed}.zip"
+    return DATA / f"table_{options.config}" / f"seed-{seed}.zip"
 
 
 def join(options: argparse.Namespace, seed: int) -> list[str]:
@@ -310,11 +307,10 @@ def join(options: argparse.Namespace, seed: int) -> list[str]:
 
 def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.Corpus) -> None:
     """The table of all models so far, what is said of them, and the counts of the last seed."""
-    result = ROOT / "results" / f"table_{options.config}.csv"
+    result = DATA / f"table_{options.config}.csv"
     models = evaluation.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
     found = evaluation.records(models, corpus, tests_of(options), options.rows, script="scripts/measure_table.py")
     lines = evaluation.write_csv(found, result)
-    write_whole(byte_lm.CHECKPOINTS / result.name, partial(shutil.copy, result))
     write_trainings(options, models, corpus)
     print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
     seed = recipes[-1].seed
@@ -351,7 +347,9 @@ def parse(line: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--corpus", default="stdlib", help="a name, or a folder of text: as lab train takes it")
     parser.add_argument("--windows", type=arguments.count, default=8, help="pieces of text, of the longest length each")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them")
-    parser.add_argument("--join", action="store_true", help="take trainings from results/table_CONFIG/ and keep them")
+    parser.add_argument(
+        "--join", action="store_true", help="take trainings from the packed counts of each seed and keep them"
+    )
     parser.add_argument("--processes", type=arguments.count, default=1, help="models at a time; on a CPU a thread each")
     parser.add_argument("--compile", action="store_true", help="torch.compile, for a GPU")
     parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")

@@ -2,14 +2,14 @@
 
     python scripts/ship_table.py          # after scripts/measure_table.py
 
-Writes into rope_lessons/checkpoints/
+Writes into rope_lessons/data/
 
 - table_TRAINING.safetensors, seed 0, weights in bfloat16, for each of the trainings below, if they were trained here
   (where the table was joined from packed counts there are no weights, and the shipped models stay as they are);
 - table_eval_text.json: the first windows of the test set, each of a document of its own, and the accuracies of seed 0
   on them with the weights as they were trained;
-- table_documents.json, with a copy in results/: the hits of every row by seed and document at 8 times the training
-  length, so that two rows can be compared document by document.
+- table_documents.json: the hits of every row by seed and document at 8 times the training length, so that two rows can
+  be compared document by document.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from pathlib import Path
 
 import arguments
 import torch
-from common import MODELS, ROOT, provenance
+from common import MODELS, provenance
 from measure_table import schemes, tests_of
 from train_radix_checkpoint import LICENCE
 
 from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import checkpoint, evaluation, shootout, text, training
 from rope_lessons.lab.__main__ import folder_of
-from rope_lessons.models.byte_lm import CHECKPOINTS
-from rope_lessons.stored import write_whole
+from rope_lessons.stored import DATA, write_whole
 
 ROWS = {  # training: rows that the chapter tests again
     "rope": ("rope", "ntk-mixed", "rerope-w32-logn-test", "window"),
@@ -54,7 +53,7 @@ def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
         raise ValueError(f"windows must be at most {most}, one of each document, got {options.windows}")
     accuracies = {}
     for names, (*_, path) in zip(ROWS.values(), stored, strict=True):
-        print(shootout.export(path, CHECKPOINTS), flush=True)
+        print(shootout.export(path, DATA), flush=True)
         model, own, _ = training.load(path)
         for name in names:
             found = shootout.retest(model, own, name, windows)
@@ -72,11 +71,9 @@ def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:
         for scheme in schemes(recipe, None)
     ]
     found = shootout.document_hits(evaluation.find(folders), corpus, tests_of(options))
-    target = ROOT / "results" / shootout.DOCUMENTS.name
     content = json.dumps({**provenance(__file__), "seeds": options.seeds, **found}) + "\n"
-    for path in (target, shootout.DOCUMENTS):
-        write_whole(path, lambda unfinished: unfinished.write_text(content))
-    print(f"{len(found['hits'])} rows in {target.name}", flush=True)
+    write_whole(shootout.DOCUMENTS, lambda unfinished: unfinished.write_text(content))
+    print(f"{len(found['hits'])} rows in {shootout.DOCUMENTS.name}", flush=True)
 
 
 def ship(options: argparse.Namespace) -> None:

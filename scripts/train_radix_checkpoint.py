@@ -3,7 +3,7 @@
     python scripts/train_radix_checkpoint.py              # everything: about 90 s for each seed on one CPU core
     python scripts/train_radix_checkpoint.py --text       # only cut the test text from the running Python's library
 
-Writes results/radix_byte_lm.json with a copy in rope_lessons/checkpoints/, there radix_byte_lm.safetensors (seed 0),
+Writes rope_lessons/data/radix.json, there radix_byte_lm.safetensors (seed 0),
 and with --text radix_eval_text.json. The training text is the running Python's standard library, so
 another version of Python gives slightly different numbers; the test text is the stored one.
 """
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rope_lessons.models import byte_lm
 from rope_lessons.schemes import scheme
+from rope_lessons.stored import DATA
 
 SEEDS = (0, 1, 2, 3, 4)
 FACTOR, LENGTH = 8, 512
@@ -85,7 +86,7 @@ def main(seeds: tuple[int, ...] = SEEDS) -> None:
         seconds = time.perf_counter() - begin
         byte_lm.round_weights(model)  # what is tested is what the file holds
         if seed == 0:
-            byte_lm.save(model, byte_lm.CHECKPOINTS / "radix_byte_lm.safetensors")
+            byte_lm.save(model, DATA / "radix_byte_lm.safetensors")
         training.append(
             {
                 "seed": seed,
@@ -111,7 +112,7 @@ def main(seeds: tuple[int, ...] = SEEDS) -> None:
         "training": training,
         "rows": rows,
     }
-    store("radix_byte_lm", result)
+    store("radix", result)
 
 
 def rehearsal(config: byte_lm.Config, windows: Tensor) -> list[float]:
@@ -126,6 +127,6 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if options.text:
         stored = json.dumps(cut_evaluation_text(), indent=0)
-        (byte_lm.CHECKPOINTS / "radix_eval_text.json").write_text(stored + "\n")
+        (DATA / "radix_eval_text.json").write_text(stored + "\n")
     else:
         main(options.seeds)

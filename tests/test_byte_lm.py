@@ -10,9 +10,10 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.models import byte_lm
+from rope_lessons.stored import DATA
 from tools.project import ROOT
 
-STORED = json.loads((ROOT / "results" / "radix_byte_lm.json").read_text("utf8"))
+STORED = json.loads((DATA / "radix.json").read_text("utf8"))
 CONFIG = byte_lm.Config()
 
 
@@ -48,22 +49,16 @@ def test_results_say_where_they_come_from():
     assert len(STORED["seeds"]) >= 3
 
 
-def test_package_carries_the_same_results():
-    """The chapter reads the copy in the package, so that a notebook runs with the wheel alone."""
-    copy = (byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8")
-    assert json.loads(copy) == STORED
-
-
 def test_test_text_is_the_stored_one(windows):
     assert windows.shape == (104, 513)
     assert hashlib.sha256(windows.numpy().tobytes()).hexdigest() == STORED["test_text"]["sha256"]
-    stored = json.loads((byte_lm.CHECKPOINTS / "radix_eval_text.json").read_text("utf8"))
+    stored = json.loads((DATA / "radix_eval_text.json").read_text("utf8"))
     assert all(byte_lm.is_held_out(name) for name in stored["files"])
     assert "PSF License" in stored["licence"]
 
 
 def test_files_stay_small():
-    sizes = {path.name: path.stat().st_size for path in byte_lm.CHECKPOINTS.iterdir() if path.name.startswith("radix")}
+    sizes = {path.name: path.stat().st_size for path in DATA.glob("radix*")}
     assert sizes["radix_byte_lm.safetensors"] <= 700_000
     assert sizes["radix_eval_text.json"] <= 60_000
 

@@ -19,7 +19,7 @@ from benchmarks import training as benchmarks_training
 from rope_lessons import figures, stored
 from rope_lessons.lab import training
 from rope_lessons.models import byte_lm, masked_lm
-from rope_lessons.stored import check_writable
+from rope_lessons.stored import DATA, check_writable
 from tools.project import ROOT
 
 SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("[mst]*_*.py"))
@@ -43,10 +43,10 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("benchmarks/__main__.py", ["--out"], "argument --out: expected one argument"),
     ("benchmarks/__main__.py", ["--out", "a.json", "--store"], "argument --store: not allowed with argument --out"),
     ("benchmarks/__main__.py", ["--stor"], "unrecognized arguments: --stor"),
-    ("benchmarks/__main__.py", ["--out", "results"], "--out must be a file that can be written, got 'results': .*"),
+    ("benchmarks/__main__.py", ["--out", "tests"], "--out must be a file that can be written, got 'tests': .*"),
     ("benchmarks/__main__.py", ["--out", "README.md"], "README.md is no result of this program and stays as it is"),
     ("benchmarks/__main__.py", ["--out", "README.md/a"], "--out must be a file that can be written, got 'README.md/a'"),
-    ("benchmarks/__main__.py", ["--out", "results/bench_cpu.json"], "bench_cpu.json is a stored result: --store"),
+    ("benchmarks/__main__.py", ["--out", str(DATA / "bench_cpu.json")], "bench_cpu.json is a stored result: --store"),
     ("benchmarks/memory.py", ["both"], "argument side: invalid choice: 'both'"),
     ("benchmarks/memory.py", ["rerope"], "argument length: must be an int of at least 1, got None"),
     ("benchmarks/memory.py", ["rerope", "0"], "argument length: must be an int of at least 1, got 0"),

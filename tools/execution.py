@@ -1,8 +1,8 @@
 """One executing pass for notebooks, HTML and nbval: a cache of executed chapters.
 
 The cache is jupyter-cache's, as myst-nb uses it, in a folder named after everything a cell's output depends on
-besides its own source: the package with its checkpoints, the stored results, the pinned requirements. When one of
-them changes, the folder's name changes, and every chapter runs again.
+besides its own source: the package with its stored results and models, the pinned requirements. When one of them
+changes, the folder's name changes, and every chapter runs again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LANGUAGE = {"name": "python", "file_extension": ".py", "mimetype": "text/x-pytho
 
 def dependencies(root: Path = ROOT) -> list[Path]:
     """The files that decide what a chapter prints, besides its own source."""
-    found = [path for folder in ("rope_lessons", "results") for path in (root / folder).rglob("*") if path.is_file()]
+    found = [path for path in (root / "rope_lessons").rglob("*") if path.is_file()]
     kept = [path for path in found if "__pycache__" not in path.parts and not path.name.startswith(".")]
     return sorted(kept) + [path for path in [root / "requirements.txt"] if path.exists()]
 

@@ -11,7 +11,7 @@ The whole grid at reduced steps on one GPU, in pieces of ten minutes: repeat unt
 most of a GPU idle, so eight processes share it. (Written for that, and not yet run on a GPU.)
 
     torchrun --nproc-per-node 8 -m rope_lessons.chomsky --protocol reduced-gpu --seeds 0 1 2 --learning-rate 3e-4 \\
-        --side-by-side 9 --minutes 9 --results results/chomsky_gpu.csv
+        --side-by-side 9 --minutes 9 --results chomsky_gpu.csv
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ import torch
 from rope_lessons._checks import check_count, check_share
 from rope_lessons.chomsky.grid import Job
 from rope_lessons.chomsky.training import PUBLISHED, Protocol
-from rope_lessons.stored import locked, write_whole
+from rope_lessons.stored import DATA, locked, write_whole
 
-PACKAGED = Path(__file__).parent.parent / "checkpoints" / "chomsky_reduced.csv"
+PACKAGED = DATA / "chomsky_reduced.csv"
 KEY = ("task", "model", "positions", "variant", "seed", "learning_rate")  # a job, in the columns of the file
 COLUMNS = (
     *KEY, "level", "test_positions", "length", "accuracy", "samples", "reduced", "steps", "train_loss", "protocol",

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from rope_lessons.engine import cost
 from rope_lessons.engine.kernels import KERNELS
-from rope_lessons.models.byte_lm import CHECKPOINTS
 from rope_lessons.schemes import Scheme, scheme
+from rope_lessons.stored import DATA
 
 NOT_MEASURED = "not yet measured"
 Rows = Sequence[Mapping[str, Any]]
@@ -23,7 +23,7 @@ WINDOW = 1024  # of the benchmarks of speed
 
 def results(device: str) -> dict[str, Any] | None:
     """The stored result of a kind of device, ``"cpu"`` or ``"cuda"``; None if there is none."""
-    path = CHECKPOINTS / f"bench_{device}.json"
+    path = DATA / f"bench_{device}.json"
     return json.loads(path.read_text("utf8")) if path.exists() else None
 
 

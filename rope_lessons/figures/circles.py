@@ -78,7 +78,7 @@ def circles_ramps(dim: int = 128, train_length: int = 4096, factor: float = 8.0)
 def circles_tax(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Accuracy at 8 times the training length against accuracy at the training length, a point for each method.
 
-    ``rows`` as in ``results/circles.json``; ``names`` maps a method to its name in the legend.
+    ``rows`` as in ``data/circles.json``; ``names`` maps a method to its name in the legend.
     """
     figure, axis = new_figure(height=5.0)
     lengths = sorted({row["length"] for row in rows})

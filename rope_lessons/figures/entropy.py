@@ -80,7 +80,7 @@ def _mean_entropies(spread: float, n: int, train_length: int, seed: int) -> list
 def entropy_heads(rows: Sequence[Mapping[str, Any]], cases: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Entropy of the byte model's heads against the number of keys: mean over the seeds, a band from least to most.
 
-    ``rows`` as under "entropy" in ``results/entropy.json``; ``cases`` maps a title to the scale at test.
+    ``rows`` as under "entropy" in ``data/entropy.json``; ``cases`` maps a title to the scale at test.
     """
     figure, axes = new_figure(len(cases), 1, height=2.9 * len(cases) + 0.8, sharex=True, sharey=True)
     said = []
@@ -113,7 +113,7 @@ def entropy_lengths(
 ) -> tuple[MatplotlibFigure, str]:
     """Accuracy against the length of the text: a line for the mean over the seeds, bars from worst to best.
 
-    ``rows`` as under "accuracy" in ``results/entropy.json``; ``cases`` maps a name to (trained, method, scale).
+    ``rows`` as under "accuracy" in ``data/entropy.json``; ``cases`` maps a name to (trained, method, scale).
     """
     figure, axis = new_figure(height=4.4)
     said = []

@@ -138,7 +138,7 @@ def invleaky_lengths(
     rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str, str]]
 ) -> tuple[MatplotlibFigure, str]:
     """Accuracy against the length of the text, and along the longest texts. ``cases`` maps a name to (model, method,
-    scale) in ``results/invleaky.json``."""
+    scale) in ``data/invleaky.json``."""
     figure, axes = new_figure(2, 1, height=7.2)
     said = []
     for number, (name, case) in enumerate(cases.items()):

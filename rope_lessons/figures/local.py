@@ -131,7 +131,7 @@ def local_recall(
 ) -> tuple[MatplotlibFigure, str]:
     """Questions answered against the distance of the secret: mean of the seeds, bars from worst to best.
 
-    ``rows`` as in ``results/local.json``; ``names`` maps (method, test) to a name in the legend.
+    ``rows`` as in ``data/local.json``; ``names`` maps (method, test) to a name in the legend.
     """
     figure, axis = new_figure(height=4.4)
     said = []

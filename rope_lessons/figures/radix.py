@@ -104,7 +104,7 @@ def radix_ratios(dim: int = 16, factor: float = 8.0) -> tuple[MatplotlibFigure, 
 def radix_accuracy(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Accuracy against position: a line for the mean over the seeds, bars from the worst seed to the best.
 
-    ``rows`` as in ``results/radix_byte_lm.json``; ``names`` maps a method to its name in the legend.
+    ``rows`` as in ``data/radix.json``; ``names`` maps a method to its name in the legend.
     """
     figure, axis = new_figure(height=4.2)
     length = max(row["length"] for row in rows)

@@ -184,7 +184,7 @@ def random_lengths(
     rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str]], encoding: str = "rope"
 ) -> tuple[MatplotlibFigure, str]:
     """Loss against the length of the text, without and with log n. ``cases`` maps a name to (training, positions at
-    test) in ``results/random_positions.json``."""
+    test) in ``data/random_positions.json``."""
     figure, axis = new_figure(height=5.0)
     said = []
     for number, (name, (training, positions)) in enumerate(cases.items()):

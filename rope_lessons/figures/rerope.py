@@ -149,7 +149,7 @@ def _spoken(values: Tensor, digits: int = 2) -> str:
 def rerope_lengths(
     rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str]], top: float = 2.0
 ) -> tuple[MatplotlibFigure, str]:
-    """Loss against the length of the text. ``cases`` maps a name to (model, method) in ``results/rerope.json``."""
+    """Loss against the length of the text. ``cases`` maps a name to (model, method) in ``data/rerope.json``."""
     figure, axis = new_figure(height=4.6)
     said = []
     for number, (name, (model, method)) in enumerate(cases.items()):

@@ -26,13 +26,12 @@ from rope_lessons.lab.rows import TableRow, hwfa_window
 from rope_lessons.lab.text import Corpus, repeated_windows
 from rope_lessons.lab.training import Recipe
 from rope_lessons.methods import Method
-from rope_lessons.models.byte_lm import CHECKPOINTS
 from rope_lessons.schemes import LogN, Scheme
-from rope_lessons.stored import write_whole
+from rope_lessons.stored import DATA, write_whole
 
-PACKAGED = CHECKPOINTS / "table_gau-0.3m.csv"
-DOCUMENTS = CHECKPOINTS / "table_documents.json"
-SHIPPED_TEXT = CHECKPOINTS / "table_eval_text.json"
+PACKAGED = DATA / "table_gau-0.3m.csv"
+DOCUMENTS = DATA / "table_documents.json"
+SHIPPED_TEXT = DATA / "table_eval_text.json"
 FORMAT = "rope_lessons shipped model 1"
 
 
@@ -458,10 +457,10 @@ def _positions(method: Method) -> str:
 
 def shipped() -> list[str]:
     """The trainings whose model travels with the package."""
-    return sorted(path.stem.removeprefix("table_") for path in CHECKPOINTS.glob("table_*.safetensors"))
+    return sorted(path.stem.removeprefix("table_") for path in DATA.glob("table_*.safetensors"))
 
 
-def export(path: Path, folder: Path = CHECKPOINTS) -> Path:
+def export(path: Path, folder: Path = DATA) -> Path:
     """Ship the model of a checkpoint: weights in bfloat16, and the recipe.
 
     Args:
@@ -488,7 +487,7 @@ def export(path: Path, folder: Path = CHECKPOINTS) -> Path:
     return target
 
 
-def load_shipped(name: str, folder: Path = CHECKPOINTS) -> tuple[nn.Module, Recipe]:
+def load_shipped(name: str, folder: Path = DATA) -> tuple[nn.Module, Recipe]:
     """A shipped model, in float32, and the recipe of its training. Its weights were rounded to bfloat16.
 
     Args:

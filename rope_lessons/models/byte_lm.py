@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from rope_lessons.engine import attention
 from rope_lessons.rotary import rotate
 from rope_lessons.schemes import Plan, Scheme, scheme
-
-CHECKPOINTS = Path(__file__).parent.parent / "checkpoints"
+from rope_lessons.stored import DATA
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def as_bytes(text: bytes) -> Tensor:
 
 def evaluation_windows() -> Tensor:
     """The shipped test text, int64 ``(windows, 513)``: every window is one piece of one held-out file."""
-    stored = json.loads((CHECKPOINTS / "radix_eval_text.json").read_text("utf8"))
+    stored = json.loads((DATA / "radix_eval_text.json").read_text("utf8"))
     return torch.stack([as_bytes(window.encode()) for window in stored["windows"]]).long()
 
 
@@ -238,7 +237,7 @@ def save(model: ByteLM, path: Path) -> None:
 
 
 def load(
-    path: Path = CHECKPOINTS / "radix_byte_lm.safetensors", config: Config | None = None, plan: Plan | None = None
+    path: Path = DATA / "radix_byte_lm.safetensors", config: Config | None = None, plan: Plan | None = None
 ) -> ByteLM:
     """A stored model, in float32; by default the shipped one (seed 0) that ``scripts/train_radix_checkpoint.py`` made.
 

@@ -15,6 +15,7 @@ import rope_lessons as rl
 from rope_lessons.figures import radix as figures
 from rope_lessons.models import byte_lm
 from rope_lessons.radix import NTK_VARIANTS
+from rope_lessons.stored import DATA
 from tests.llama import last_states, llama
 
 CASES = [(128, 8.0), (64, 4.0), (16, 8.0), (4, 8.0), (128, 1.5)]
@@ -291,7 +292,7 @@ def test_open_hands_decide_the_reach(accuracy):
 
 def test_what_the_cache_costs():
     """Raw keys against turned keys, in all five seeds: better over the whole text, worse from byte 320 on."""
-    stored = json.loads((byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8"))
+    stored = json.loads((DATA / "radix.json").read_text("utf8"))
     raw, turned = (
         torch.tensor([r["accuracy_by_eighth"] for r in stored["rows"] if r["method"] == name])
         for name in ("cache-raw", "cache-turned")

@@ -15,6 +15,7 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import mixed_radix as figures
 from rope_lessons.models import byte_lm
+from rope_lessons.stored import DATA
 
 CLOCK = (60, 60, 24, 7)
 EXPONENTS = (0, 0.25, 0.5, 0.625, 0.75, 1)
@@ -270,7 +271,7 @@ def test_exercises_in_numbers():
 
 @pytest.fixture(scope="module")
 def stored():
-    return json.loads((byte_lm.CHECKPOINTS / "mixed_radix.json").read_text("utf8"))
+    return json.loads((DATA / "mixed_radix.json").read_text("utf8"))
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +295,7 @@ def test_stored_result_is_complete(stored):
     assert stored["seeds"] == [0, 1, 2, 3, 4]
     keys = [tuple(row[k] for k in ("seed", "scale", "method", "factor", "text", "length")) for row in stored["rows"]]
     assert len(keys) == len(set(keys)) == 5 * (16 * (3 + 2 + 3) + 4 * 10)
-    before = json.loads((byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8"))
+    before = json.loads((DATA / "radix.json").read_text("utf8"))
     assert stored["test_text"] == before["test_text"]
     for row in before["rows"]:
         if row["method"] in ("rope", "pi", "ntk-old", "ntk-fixed", "ntk-aware"):

@@ -19,10 +19,11 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import random_positions as figures
 from rope_lessons.models import byte_lm, masked_lm
+from rope_lessons.stored import DATA
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "10_random_positions.md").read_text("utf8")
-STORED = json.loads((byte_lm.CHECKPOINTS / "random_positions.json").read_text("utf8"))
+STORED = json.loads((DATA / "random_positions.json").read_text("utf8"))
 N, P = 64, 2048
 SIZES = [(n, p) for p in range(1, 9) for n in range(1, p + 1)]
 
@@ -338,9 +339,6 @@ def below(a: list[float], b: list[float]) -> bool:
 
 
 def test_stored_file_is_the_scripts():
-    assert (ROOT / "results" / "random_positions.json").read_text() == (
-        byte_lm.CHECKPOINTS / "random_positions.json"
-    ).read_text()
     assert STORED["script"] == "scripts/measure_random_positions.py"
     assert STORED["seeds"] == [0, 1, 2]
     assert byte_lm.Config(**STORED["config"]) == replace(byte_lm.Config(), batch=16)

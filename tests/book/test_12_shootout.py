@@ -23,11 +23,11 @@ from rope_lessons.lab.deep_norm import TRUNCATED_STD, deep_norm, first_step
 from rope_lessons.lab.gau import GatedAttentionUnit, GAUConfig
 from rope_lessons.lab.tiger import Tiger
 from rope_lessons.lab.training import Recipe, learning_rate
-from rope_lessons.models import byte_lm
+from rope_lessons.stored import DATA
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
-PARTS = json.loads((byte_lm.CHECKPOINTS / "lab_parts.json").read_text("utf8"))
+PARTS = json.loads((DATA / "lab_parts.json").read_text("utf8"))
 
 
 # --- the unit ------------------------------------------------------------------------------------------------------
@@ -329,7 +329,6 @@ def run_of(model: str, optimizer: str, seed: int = 1, rate: float | None = None)
 
 
 def test_stored_parts_are_the_scripts():
-    assert (ROOT / "results" / "lab_parts.json").read_text() == (byte_lm.CHECKPOINTS / "lab_parts.json").read_text()
     assert PARTS["script"] == "scripts/measure_lab_parts.py"
     assert (PARTS["steps"], PARTS["batch"], PARTS["length"]) == (250, 16, 64)
     assert all(run["seconds"] < 30 for run in PARTS["runs"])  # less than half a minute

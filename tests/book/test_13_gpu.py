@@ -4,7 +4,6 @@ on libraries."""
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from pathlib import Path
@@ -270,14 +269,6 @@ def test_angles():
 
 
 # --- stored results ------------------------------------------------------------------------------------------------
-
-
-def test_the_package_has_the_stored_benchmarks():
-    for device in ("cpu", "cuda"):
-        kept = ROOT / "results" / f"bench_{device}.json"
-        assert kept.exists() == (targets.results(device) is not None)
-        if kept.exists():
-            assert json.loads(kept.read_text("utf8")) == targets.results(device)
 
 
 def test_targets_are_those_of_the_benchmarks():

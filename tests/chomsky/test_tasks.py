@@ -473,8 +473,7 @@ def test_not_one_expression() -> None:
 
 @pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.level == "regular"])
 def test_sampling_keeps_up_with_training(name: str) -> None:
-    """The measured figures, all above 10⁶ tokens a second, are in results/chomsky_tasks.json; a loaded machine gets a
-    margin."""
+    """The measured figures, all above 10⁶ tokens a second, are in chomsky_tasks.json; a busy machine gets a margin."""
     task, threads = TASKS[name], torch.get_num_threads()
     torch.set_num_threads(1)
     try:

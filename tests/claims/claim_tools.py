@@ -13,6 +13,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons.models import byte_lm
+from rope_lessons.stored import DATA
 
 B = 10_000.0
 
@@ -107,8 +108,8 @@ def _score(length: int, scheme: rl.Scheme | None, frequencies: tuple[float, ...]
 
 
 def stored_rows(name: str, table: str = "rows") -> list[dict[str, Any]]:
-    """One table of a stored result, such as ``radix_byte_lm`` (five seeds)."""
-    rows: list[dict[str, Any]] = json.loads((byte_lm.CHECKPOINTS / f"{name}.json").read_text("utf8"))[table]
+    """One table of a stored result, such as ``radix`` (five seeds)."""
+    rows: list[dict[str, Any]] = json.loads((DATA / f"{name}.json").read_text("utf8"))[table]
     return rows
 
 

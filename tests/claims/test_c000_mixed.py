@@ -291,7 +291,7 @@ def test_negative_power_of_a_falling_sequence_grows():
 
 def test_interpolation_is_behind_doing_nothing():
     """The ordering of theorem 26.1 has PI ahead of plain RoPE. On the small model, mean of five seeds, it is behind."""
-    rows = stored_rows("radix_byte_lm")
+    rows = stored_rows("radix")
     pi = mean_over_seeds(rows, "accuracy", method="pi", length=512)
     plain = mean_over_seeds(rows, "accuracy", method="rope", length=512)
     assert pi < plain - 0.01

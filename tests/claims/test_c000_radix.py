@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons.models import byte_lm
+from rope_lessons.stored import DATA
 
 
 def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
@@ -20,7 +20,7 @@ def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
 
 
 def mean_accuracy(method: str, length: int) -> float:
-    stored = json.loads((byte_lm.CHECKPOINTS / "radix_byte_lm.json").read_text("utf8"))
+    stored = json.loads((DATA / "radix.json").read_text("utf8"))
     found = [r["accuracy"] for r in stored["rows"] if (r["method"], r["length"]) == (method, length)]
     assert len(found) == len(stored["seeds"])
     return sum(found) / len(found)

@@ -97,7 +97,7 @@ def test_yarn_is_behind_rerope_on_the_small_model():
 
 
 def test_rotation_does_not_extrapolate_by_itself():
-    rows = stored_rows("radix_byte_lm")
+    rows = stored_rows("radix")
     short, long = (mean_over_seeds(rows, "accuracy", method="rope", length=length) for length in (64, 512))
     assert short > 0.57
     assert long < 0.34

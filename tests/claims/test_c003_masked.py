@@ -3,9 +3,9 @@
 import json
 
 from rope_lessons.chomsky import results
-from rope_lessons.models import byte_lm
+from rope_lessons.stored import DATA
 
-STORED = json.loads((byte_lm.CHECKPOINTS / "random_positions.json").read_text("utf8"))
+STORED = json.loads((DATA / "random_positions.json").read_text("utf8"))
 SEEDS = STORED["seeds"]
 
 

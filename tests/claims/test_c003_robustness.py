@@ -178,7 +178,7 @@ def test_interpolation_does_not_stop_the_turning():
 def test_fractions_were_never_trained():
     """7 of 8 interpolated positions are no whole numbers; at the training length, PI costs 28 points."""
     assert (np.arange(512) / 8 % 1 > 0).mean() == 7 / 8
-    rows = stored_rows("radix_byte_lm")
+    rows = stored_rows("radix")
     at_64 = {name: mean_over_seeds(rows, "accuracy", method=name, length=64) for name in ("rope", "pi")}
     assert at_64["rope"] - at_64["pi"] == pytest.approx(0.28, abs=0.01)
 
@@ -204,7 +204,7 @@ def test_extrapolation_keeps_near_scores():
 
 def test_error_of_interpolation_is_not_linear():
     """An accuracy cannot fall by more than 1, and α - 1 has no bound. Measured: 28 points at α = 8 on 64 bytes."""
-    rows = stored_rows("radix_byte_lm")
+    rows = stored_rows("radix")
     short = mean_over_seeds(rows, "accuracy", method="pi", length=64)
     long = mean_over_seeds(rows, "accuracy", method="pi", length=512)
     assert abs(short - long) < 0.03  # the error is that of the factor, hardly that of the length
@@ -228,7 +228,7 @@ def test_error_of_extrapolation_is_not_the_share_of_round_pairs():
 
 def test_interpolation_is_steadier_and_worse_at_a_large_factor():
     """α = 8, five seeds, without training: PI is behind direct extrapolation over the text, and flat along it."""
-    rows = stored_rows("radix_byte_lm")
+    rows = stored_rows("radix")
     for better, worse, what in (("rope", "pi", "accuracy"), ("pi", "rope", "loss")):
         means = [mean_over_seeds(rows, what, method=name, length=512) for name in (better, worse)]
         assert means[0] > means[1]

@@ -4,7 +4,6 @@ Products are counted by PyTorch's counter on tensors without memory (device "met
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 import rope_lessons as rl
 from rope_lessons.engine import cache as cache_module
 from rope_lessons.engine import kernels
+from rope_lessons.stored import DATA
 
-BENCHMARK = Path(__file__).parents[2] / "results" / "bench_cpu.json"
+BENCHMARK = DATA / "bench_cpu.json"
 LENGTH, WINDOW, DIM = 96, 16, 16
 ROPE = rl.scheme("rope", dim=DIM)
 

@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from rope_lessons.lab import checkpoint, evaluation, sizes, text, training
-from rope_lessons.models import byte_lm
 from rope_lessons.stored import InUseError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -29,15 +28,14 @@ def script(tiny, tmp_path, monkeypatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPTS))
     common, script = (importlib.import_module(name) for name in ("common", "measure_table"))
     for module, name, value in (
-        (common, "ROOT", tmp_path),
-        (script, "ROOT", tmp_path),
+        (common, "DATA", tmp_path / "data"),
+        (script, "DATA", tmp_path / "data"),
         (script, "OUT", tmp_path / "models"),
         (script, "DEVICE", "cpu"),
         (script, "ProcessPoolExecutor", lambda *arguments: ThreadPoolExecutor(1)),
-        (byte_lm, "CHECKPOINTS", tmp_path / "shipped"),
     ):
         monkeypatch.setattr(module, name, value)
-    (tmp_path / "shipped").mkdir()
+    (tmp_path / "data").mkdir()
     threads = torch.get_num_threads()
     yield script
     torch.set_num_threads(threads)
@@ -54,7 +52,7 @@ def options(folder_of_text, tmp_path) -> argparse.Namespace:
 def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
     """The first on a machine, the second on another, which has the files of the results alone."""
     script.measure_all(options)
-    result = tmp_path / "results" / "table_tiny_trainings.json"
+    result = tmp_path / "data" / "table_tiny_trainings.json"
     first = json.loads(result.read_text())
     assert "0.10 passes" in capsys.readouterr().out
     assert rows_of(tmp_path) == {evaluation.OWN, "alibi"}
@@ -66,9 +64,8 @@ def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
     assert rows_of(tmp_path) == {evaluation.OWN, "alibi", "nope"}
     assert [line["training"] for line in second["trainings"]] == ["alibi", "nope"]
     assert second["trainings"][0] == first["trainings"][0]
-    with zipfile.ZipFile(tmp_path / "results" / "table_tiny" / "seed-0.zip") as file:
+    with zipfile.ZipFile(tmp_path / "data" / "table_tiny" / "seed-0.zip") as file:
         assert {name.split("/")[1] for name in file.namelist() if "/" in name} == {"alibi", "nope"}
-    assert (tmp_path / "shipped" / result.name).read_text() == result.read_text()
 
     line = second["trainings"][1]
     assert line["checkpoint"] == checkpoint.load(checkpoint.stored(script.OUT / "tiny" / "nope" / "seed-0")[-1]).sha256
@@ -78,7 +75,7 @@ def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
 
 
 def rows_of(root: Path) -> set[str]:
-    with (root / "results" / "table_tiny.csv").open() as file:
+    with (root / "data" / "table_tiny.csv").open() as file:
         return {line["row"] for line in csv.DictReader(file)}
 
 
@@ -99,7 +96,7 @@ def test_time_is_over(script, options, tmp_path, capsys):
     options.minutes = 0
     script.measure_all(options)
     assert "The time is over" in capsys.readouterr().out
-    assert not (tmp_path / "results").exists()
+    assert not list((tmp_path / "data").iterdir())
 
 
 def test_gap_of_windows_that_were_read(script, tiny, corpus):
@@ -117,7 +114,7 @@ def test_gap_of_windows_that_were_read(script, tiny, corpus):
 
 def test_damaged_files_of_a_table(script, options, tiny, tmp_path, capsys):
     """The last checkpoint is trained again, what was measured of it is measured again, and the results are refused."""
-    result, folder = tmp_path / "results" / "table_tiny_trainings.json", script.OUT / "tiny" / "alibi" / "seed-0"
+    result, folder = tmp_path / "data" / "table_tiny_trainings.json", script.OUT / "tiny" / "alibi" / "seed-0"
     corpus = text.open_corpus(options.corpus, options.cache)
     training.train(replace(tiny, scheme="alibi"), corpus, folder, save_every=5, quiet=True)
     older, last = checkpoint.stored(folder)
