@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from common import provenance, store
 from torch import nn
 
-from rope_lessons.lab import checkpoint, evaluation, sizes, training
+from rope_lessons.lab import checkpoint, sizes, text, training
+from rope_lessons.lab.table import scoring
 from rope_lessons.lab.text import Corpus, batch_of, open_corpus
 from rope_lessons.lab.tiger import Tiger
 from rope_lessons.stored import DATA
@@ -111,8 +112,8 @@ def trained(corpus: Corpus, steps: int, key: dict[str, Any]) -> dict[str, Any]:
         seconds = time.process_time() - begin
         losses = training.read_losses(Path(folder))
         model, _, _ = training.load(checkpoint.stored(Path(folder))[-1])
-    windows, _ = evaluation.natural_windows(corpus, 512, WINDOWS)
-    hits, test = evaluation.score(model, recipe.row, evaluation.cut(windows, recipe.train_length))
+    windows, _ = text.natural_windows(corpus, 512, WINDOWS)
+    hits, test = scoring.score(model, recipe.row, scoring.cut(windows, recipe.train_length))
     fresh = sizes.build(recipe.config, recipe.seed)
     found: dict[str, Any] = {
         "train_loss": round(sum(losses[-LAST:]) / LAST, 4),

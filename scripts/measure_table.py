@@ -58,10 +58,13 @@ from common import MODELS, provenance, store
 from torch import nn
 
 from rope_lessons.lab import __main__ as command
-from rope_lessons.lab import checkpoint, evaluation, speed, text, training
+from rope_lessons.lab import checkpoint, speed, text, training
 from rope_lessons.lab.__main__ import folder_of
-from rope_lessons.lab.evaluation import Evaluation, Trained
-from rope_lessons.lab.rows import trainings
+from rope_lessons.lab.rows import own_row, trainings
+from rope_lessons.lab.table import finished, jobs, scoring, summary
+from rope_lessons.lab.table.finished import Trained
+from rope_lessons.lab.table.packed import pack, unpack
+from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Recipe, Team
 from rope_lessons.stored import DATA, read_sealed, write_sealed
 
@@ -130,7 +133,7 @@ def minutes_until(end: float) -> float:
 
 def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | None, end: float) -> bool:
     """Whether the training is done. Then only its last checkpoint is kept."""
-    if not checkpoint.stored(folder) and (folder / evaluation.ABOUT).exists():
+    if not checkpoint.stored(folder) and (folder / finished.ABOUT).exists():
         return True  # its counts are joined, without weights
     begin, left, last = time.perf_counter(), minutes_until(end), checkpoint.path_of(folder, recipe.steps)
     if not is_done(last, recipe, corpus):
@@ -165,10 +168,10 @@ def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> b
     compiler = "inductor" if options.compile else None
     if not train(recipe, corpus, folder, compiler, end) or time.time() > end:
         return False
-    [model] = evaluation.find([folder])
+    [model] = finished.find([folder])
     measure(model, corpus, compiler)
     begin, left = time.perf_counter(), minutes_until(end)
-    done = evaluation.count_all([model], corpus, tests_of(options), options.rows, DEVICE, minutes=left)
+    done = jobs.count_all([model], corpus, tests_of(options), options.rows, DEVICE, minutes=left)
     print(f"{recipe.scheme}, seed {recipe.seed}: tested in {time.perf_counter() - begin:.0f} s", flush=True)
     return done
 
@@ -246,7 +249,7 @@ def gap(model: nn.Module, recipe: Recipe, corpus: text.Corpus, count: int = 512)
         cut = {"seed": recipe.seed, "batch": recipe.batch, "length": recipe.train_length}
         steps = np.linspace(0, recipe.steps - 1, min(recipe.steps, max(1, count // recipe.batch))).astype(int)
         windows = torch.cat([text.batch_of(content, int(step), **cut) for step in steps]).to(DEVICE)
-        found = evaluation.score(model, evaluation.own_row(recipe.row), windows, training.DTYPES[recipe.dtype])[1]
+        found = scoring.score(model, own_row(recipe.row), windows, training.DTYPES[recipe.dtype])[1]
         losses.append(found.mean(dim=1))
     train, test = (values.mean().item() for values in losses)
     error = math.hypot(*(values.std().item() / len(values) ** 0.5 for values in losses))
@@ -299,22 +302,22 @@ def join(options: argparse.Namespace, seed: int) -> list[str]:
     path = packed(options, seed)
     if not options.join or not path.exists():
         return []
-    evaluation.unpack(path, OUT)
+    unpack(path, OUT)
     with zipfile.ZipFile(path) as file:
-        folders = [Path(name).parent for name in file.namelist() if name.endswith(evaluation.ABOUT)]
+        folders = [Path(name).parent for name in file.namelist() if name.endswith(finished.ABOUT)]
     return [folder.parent.name for folder in folders]
 
 
 def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.Corpus) -> None:
     """The table of all models so far, what is said of them, and the counts of the last seed."""
     result = DATA / f"table_{options.config}.csv"
-    models = evaluation.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
-    found = evaluation.records(models, corpus, tests_of(options), options.rows, script="scripts/measure_table.py")
-    lines = evaluation.write_csv(found, result)
+    models = finished.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
+    found = summary.records(models, corpus, tests_of(options), options.rows, script="scripts/measure_table.py")
+    lines = summary.write_csv(found, result)
     write_trainings(options, models, corpus)
     print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
     seed = recipes[-1].seed
-    evaluation.pack(OUT, [model for model in models if model.recipe.seed == seed], packed(options, seed))
+    pack(OUT, [model for model in models if model.recipe.seed == seed], packed(options, seed))
 
 
 def measure_all(options: argparse.Namespace) -> None:

@@ -28,8 +28,10 @@ from measure_table import schemes, tests_of
 from train_radix_checkpoint import LICENCE
 
 from rope_lessons.lab import __main__ as command
-from rope_lessons.lab import checkpoint, evaluation, shootout, text, training
+from rope_lessons.lab import checkpoint, text, training
 from rope_lessons.lab.__main__ import folder_of
+from rope_lessons.lab.table import finished, shipped
+from rope_lessons.lab.table.documents import DOCUMENTS, document_hits
 from rope_lessons.stored import DATA, write_whole
 
 ROWS = {  # training: rows that the chapter tests again
@@ -53,12 +55,12 @@ def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
         raise ValueError(f"windows must be at most {most}, one of each document, got {options.windows}")
     accuracies = {}
     for names, (*_, path) in zip(ROWS.values(), stored, strict=True):
-        print(shootout.export(path, DATA), flush=True)
+        print(shipped.export(path, DATA), flush=True)
         model, own, _ = training.load(path)
         for name in names:
-            found = shootout.retest(model, own, name, windows)
+            found = shipped.retest(model, own, name, windows)
             accuracies[name] = {kind: values.mean().item() for kind, values in found.items()}
-    shootout.export_text(shootout.SHIPPED_TEXT, corpus, windows, accuracies, LICENCE)
+    shipped.export_text(shipped.SHIPPED_TEXT, corpus, windows, accuracies, LICENCE)
     return None
 
 
@@ -70,10 +72,10 @@ def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:
         for seed in options.seeds
         for scheme in schemes(recipe, None)
     ]
-    found = shootout.document_hits(evaluation.find(folders), corpus, tests_of(options))
+    found = document_hits(finished.find(folders), corpus, tests_of(options))
     content = json.dumps({**provenance(__file__), "seeds": options.seeds, **found}) + "\n"
-    write_whole(shootout.DOCUMENTS, lambda unfinished: unfinished.write_text(content))
-    print(f"{len(found['hits'])} rows in {shootout.DOCUMENTS.name}", flush=True)
+    write_whole(DOCUMENTS, lambda unfinished: unfinished.write_text(content))
+    print(f"{len(found['hits'])} rows in {DOCUMENTS.name}", flush=True)
 
 
 def ship(options: argparse.Namespace) -> None:

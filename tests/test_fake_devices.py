@@ -47,7 +47,10 @@ from rope_lessons.chomsky.grid import CONFIGURATIONS, Job
 from rope_lessons.chomsky.training import Protocol, Training
 from rope_lessons.engine import flex, kernels
 from rope_lessons.kinds import KINDS
-from rope_lessons.lab import evaluation, model, sizes, training
+from rope_lessons.lab import model, sizes, training
+from rope_lessons.lab.rows import OWN
+from rope_lessons.lab.table import finished, scoring
+from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.text import repeated_windows
 from rope_lessons.models import byte_lm, masked_lm, recall
 from rope_lessons.schemes import SCHEMES
@@ -572,7 +575,7 @@ TINY: dict[str, sizes.ModelConfig] = {
     "gau": sizes.GAUConfig(width=16, layers=2, key_dim=8),
     "transformer": sizes.TransformerConfig(width=16, layers=2, heads=2, kv_heads=1, hidden=16),
 }
-ROWS_OF_THE_TABLE = (evaluation.OWN, "rope-logn-test", "dynamic-ntk", "rerope-w16", "lambda")
+ROWS_OF_THE_TABLE = (OWN, "rope-logn-test", "dynamic-ntk", "rerope-w16", "lambda")
 CORPUS: Any = SimpleNamespace(train=np.zeros(5000, np.uint8))
 
 
@@ -606,14 +609,14 @@ def test_lab_evaluation(size: str, watch: Watch, monkeypatch: pytest.MonkeyPatch
     recipe = training.Recipe("tiny", train_length=32)
     made: Any = sizes.build(recipe.config, 0, recipe.row.method.train, CUDA)
     windows = whole(3, 129)
-    some = [row for row in evaluation.rows_of(recipe) if row.name in ROWS_OF_THE_TABLE]
+    some = [row for row in finished.rows_of(recipe) if row.name in ROWS_OF_THE_TABLE]
     assert len(some) == len(ROWS_OF_THE_TABLE)
     for row in some:
-        assert_on_cuda(evaluation.score(made, row, windows))
+        assert_on_cuda(scoring.score(made, row, windows))
     drawing = training.Recipe("tiny", "random-positions", train_length=32).row
-    assert_on_cuda(evaluation.score(made, drawing, windows))
-    natural = evaluation.cut(windows, 64)
-    assert_on_cuda([natural, repeated_windows(natural, 32), evaluation.passkey_windows(windows, 0.5)])
+    assert_on_cuda(scoring.score(made, drawing, windows))
+    natural = scoring.cut(windows, 64)
+    assert_on_cuda([natural, repeated_windows(natural, 32), passkey_windows(windows, 0.5)])
     assert_on_cuda(model.generate(made, whole(2, 5), 3))
     assert_on_cuda(model.generate(made, whole(2, 5), 3, temperature=1.0, generator=torch.Generator(CUDA)))
 

@@ -92,6 +92,13 @@ def test_each_module_imports_what_stands_below() -> None:
     assert not above
 
 
+def test_the_trainer_does_not_know_the_table() -> None:
+    """The lab is two things, and the table stands above the model with its trainer. The command line knows both."""
+    found = {name: others for name, others in graph(PACKAGE).items() if name.startswith("lab.")}
+    table = {name for name in found if name.startswith("lab.table")}
+    assert {name for name in found.keys() - table if found[name] & table} == {"lab.__main__"}
+
+
 def test_no_module_has_the_name_of_a_function() -> None:
     """``import rope_lessons.x as x`` gives what stands in ``rope_lessons`` under that name."""
     names = {name.partition(".")[0] for name in modules(PACKAGE)} - {""}

@@ -15,7 +15,8 @@ from rope_lessons import METHODS, FrequencySpec, KVCache, Scheme
 from rope_lessons.figures import shootout as figures
 from rope_lessons.hf import SAID
 from rope_lessons.kinds import KINDS
-from rope_lessons.lab import rows, shootout
+from rope_lessons.lab import rows
+from rope_lessons.lab.table.knobs import knobs
 from rope_lessons.schemes import SCHEMES
 from tools import kinds as kinds_table
 
@@ -109,7 +110,7 @@ def test_label(kind: str) -> None:
     """In the columns of the table and in the figures, also as a part of a row's name."""
     label = KINDS[kind].label
     method = METHODS[kind](layers=2, dim=8, **options(kind))
-    assert shootout.knobs(rows.TableRow(kind, method))["frequencies"].split(" → ")[-1] == label
+    assert knobs(rows.TableRow(kind, method))["frequencies"].split(" → ")[-1] == label
     assert figures.full_label(f"{kind}-logn-test") == f"{label}, log n†"
     assert figures.label_of(f"kna-{kind}") == f"KNA + {label}"
     assert figures.group_of(kind) == "frequencies"

@@ -23,9 +23,12 @@ from rope_lessons.figures import (
     svg_path,
 )
 from rope_lessons.kinds import KINDS
-from rope_lessons.lab.evaluation import OWN, SETS
-from rope_lessons.lab.rows import TableRow
-from rope_lessons.lab.shootout import KNOBS, Line, beside_published, difference, knobs, pick, row_names
+from rope_lessons.lab.rows import OWN, TableRow
+from rope_lessons.lab.table.documents import difference
+from rope_lessons.lab.table.knobs import KNOBS, knobs
+from rope_lessons.lab.table.lines import Line, pick, row_names
+from rope_lessons.lab.table.published import beside_published
+from rope_lessons.lab.table.scoring import SETS
 
 __all__ = [
     "shootout_passkey",

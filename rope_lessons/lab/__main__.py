@@ -14,15 +14,16 @@ from typing import Any
 
 import torch
 
-from rope_lessons.lab import evaluation, text, training
+from rope_lessons.lab import text, training
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.rows import trainings
+from rope_lessons.lab.table import finished, jobs, scoring, summary
 from rope_lessons.lab.training import CONFIGS, DTYPES, OPTIMIZERS, PARALLEL, Recipe, TrainingError
 from rope_lessons.stored import InUseError, check_writable
 
 EXPECTED = (
     CheckpointError,
-    evaluation.TableError,
+    finished.TableError,
     TrainingError,
     text.CorpusError,
     InUseError,
@@ -181,22 +182,22 @@ def _table(options: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     changes = {"factors": options.factors and tuple(options.factors), "windows": options.windows}
-    tests = evaluation.Evaluation(**{name: value for name, value in changes.items() if value is not None})
+    tests = scoring.Evaluation(**{name: value for name, value in changes.items() if value is not None})
     training.check_minutes(options.minutes)
     text.check_source(options.corpus)
     check_writable("csv", options.csv)
     device = training.device_of(options.device)
-    models = evaluation.find(options.runs)
-    evaluation.check_rows(models, options.rows)
+    models = finished.find(options.runs)
+    jobs.check_rows(models, options.rows)
     corpus = text.open_corpus(options.corpus, options.cache)
     progress = partial(tqdm, unit="row", disable=options.quiet)
     say = partial(print, file=sys.stderr)
-    if not evaluation.count_all(
+    if not jobs.count_all(
         models, corpus, tests, options.rows, device, minutes=options.minutes, progress=progress, say=say
     ):
         print("The time is over. The same command goes on from there and then writes the table.", file=sys.stderr)
         return 0
-    lines = evaluation.write_csv(evaluation.records(models, corpus, tests, options.rows), options.csv)
+    lines = summary.write_csv(summary.records(models, corpus, tests, options.rows), options.csv)
     print(f"{options.csv}: {lines} lines, {len(models)} models")
     return 0
 

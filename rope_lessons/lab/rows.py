@@ -7,7 +7,7 @@ alike share a model: most methods act at test only. Chapter 12.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import log
 from typing import Any
@@ -23,6 +23,7 @@ from rope_lessons.schemes import LogN
 
 NORMALIZED = ("", "k", "q", "qk")
 TRIED = ("pi", "ntk-old", "ntk-fixed", "ntk-mixed", "ntk-aware", "dynamic-ntk", "yarn")  # kinds that were measured
+OWN = "as trained"  # the plan of training itself, at the training length: what the tax is counted from
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,11 @@ def trainings(table: Iterable[TableRow]) -> dict[str, list[TableRow]]:
     for row in table:
         found.setdefault(row.training, []).append(row)
     return {members[0].name: members for members in found.values()}
+
+
+def own_row(row: TableRow) -> TableRow:
+    """The plan of training as a row."""
+    return TableRow(OWN, replace(row.method, test=row.method.train, test_positions=None), row.normalized)
 
 
 def hwfa_window(train_length: int, layers: int) -> int:

@@ -15,21 +15,27 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import shootout as figures
 from rope_lessons.lab import __main__ as command
-from rope_lessons.lab import evaluation, shootout, sizes, training
-from rope_lessons.lab.evaluation import OWN, SETS
+from rope_lessons.lab import sizes, training
+from rope_lessons.lab.rows import OWN
+from rope_lessons.lab.table import scoring, shipped
+from rope_lessons.lab.table.documents import DOCUMENTS, difference
+from rope_lessons.lab.table.knobs import knobs
+from rope_lessons.lab.table.lines import Line, pick, read_table, recipe_of, row_names
+from rope_lessons.lab.table.published import beside_published, published_rows
+from rope_lessons.lab.table.scoring import SETS
 from rope_lessons.lab.text import Piece as TextPiece
 from rope_lessons.lab.text import natural_windows, prepare, repeated_windows
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
 N = 64
-LINES = shootout.read()
+LINES = read_table()
 ROWS = training.CONFIGS["gau-0.3m"].rows
 NATURAL, REPEATED = SETS
 
 
 def percent(row: str, kind: str = NATURAL, times: int = 8, metric: str = "accuracy") -> float:
-    return 100 * shootout.pick(LINES, row, kind, times, metric).value
+    return 100 * pick(LINES, row, kind, times, metric).value
 
 
 # --- the sets and the tax ------------------------------------------------------------------------------------------
@@ -46,7 +52,7 @@ def test_def_shootout_natural(tmp_path):
         assert bytes(window) == texts[number][: 16 * 32 + 1]
     for times in (1, 2, 4, 8, 16):
         length = 32 * times
-        cut = evaluation.cut(windows, length)
+        cut = scoring.cut(windows, length)
         assert cut.shape == (3 * 16 // times, length + 1)
         assert torch.equal(cut[:, 1:].reshape(3, -1), windows[:, 1:])  # the predicted ones
         assert torch.equal(cut[1::1, 0][: 16 // times - 1], cut[:-1, -1][: 16 // times - 1])
@@ -80,7 +86,7 @@ def test_copyable_in_the_set_of_the_table():
     for times in (1, 2, 4, 8, 16):
         length = times * N
         places = torch.arange(8 * (16 * N + 1)).view(8, -1)
-        made = repeated_windows(evaluation.cut(places, length), N)
+        made = repeated_windows(scoring.cut(places, length), N)
         later = torch.tensor([[place in row[:at] for at, place in enumerate(row)] for row in made.tolist()])
         # All but the first byte of the second copy: it comes without a warning.
         found[times] = (later.sum(dim=1) - 1).view(8, -1).double().mean(dim=1) / length
@@ -96,9 +102,9 @@ def test_eq_shootout_tax():
         for line in LINES
         if line.row == OWN and (line.set, line.metric) == (NATURAL, "accuracy")
     }
-    for name in shootout.row_names(LINES):
-        line = shootout.pick(LINES, name, NATURAL, 1)
-        tax = shootout.pick(LINES, name, NATURAL, 1, "tax").value
+    for name in row_names(LINES):
+        line = pick(LINES, name, NATURAL, 1)
+        tax = pick(LINES, name, NATURAL, 1, "tax").value
         assert tax == pytest.approx(own[line.training] - line.value, abs=2e-6)
 
 
@@ -107,8 +113,8 @@ def test_eq_shootout_tax():
 
 def test_table_is_that_of_the_package():
     """All rows of the package, of one recipe."""
-    assert set(shootout.row_names(LINES)) == set(ROWS)
-    recipe, config = shootout.recipe_of(), training.CONFIGS["gau-0.3m"]
+    assert set(row_names(LINES)) == set(ROWS)
+    recipe, config = recipe_of(), training.CONFIGS["gau-0.3m"]
     for key in ("train_length", "factor", "batch", "steps", "optimizer", "learning_rate", "copies", "shift_keys"):
         assert recipe[key] == str(getattr(config, key)), key
     assert recipe["documents"] == "8"  # the text says eight
@@ -120,15 +126,15 @@ def test_table_is_that_of_the_package():
 
 def test_shipped_models_have_what_was_stored():
     """One row, one window; the chapter's cell does all."""
-    before = shootout.stored_accuracies()
-    windows = shootout.shipped_windows()
+    before = shipped.accuracies()
+    windows = shipped.windows()
     assert windows.shape[1] == 16 * N + 1
-    model, recipe = shootout.load_shipped("rope")
+    model, recipe = shipped.load("rope")
     assert recipe.seed == 0
-    found = shootout.retest(model, recipe, "rope", windows)
+    found = shipped.retest(model, recipe, "rope", windows)
     for kind, values in found.items():
         assert values.mean().item() == pytest.approx(before["rope"][kind], abs=0.01)
-    served = {row for name in shootout.shipped() for row in before
+    served = {row for name in shipped.names() for row in before
               if ROWS[row].training == ROWS[name].training}  # fmt: skip
     assert served == set(before)
 
@@ -158,7 +164,7 @@ def test_explorable_says_what_the_table_says():
     assert len(data["rows"]) == len(ROWS)
     for (label, words, natural, repeated), name in zip(data["rows"], ROWS, strict=True):
         assert label == figures.full_label(name)
-        assert [data["words"][word] for word in words] == list(shootout.knobs(ROWS[name]).values())
+        assert [data["words"][word] for word in words] == list(knobs(ROWS[name]).values())
         for curve, kind in ((natural, NATURAL), (repeated, REPEATED)):
             assert curve == [round(10 * percent(name, kind, times)) for times in (1, 2, 4, 8, 16)]
             assert all(10 * data["low"] <= share <= 10 * data["high"] for share in curve)
@@ -181,7 +187,7 @@ def test_table_as_a_picture():
 
 def gain(first: str, second: str, kind: str = NATURAL) -> tuple[float, float, float]:
     """Difference in points, and its interval."""
-    value, low, high = (100 * share for share in shootout.difference(first, second, kind))
+    value, low, high = (100 * share for share in difference(first, second, kind))
     return value, low, high
 
 
@@ -225,7 +231,7 @@ def test_the_answer_to_the_prediction():
 def test_along_the_text():
     def halves(row: str, kind: str) -> tuple[float, float]:
         """The eighth after the training length, and the last quarter."""
-        along = shootout.pick(LINES, row, kind).along
+        along = pick(LINES, row, kind).along
         return 50 * sum(along[2:4]), 25 * sum(along[12:])
 
     begin, end = halves("rope", NATURAL)
@@ -241,7 +247,7 @@ def test_along_the_text():
 
 def test_accuracies_are_less_certain_than_differences():
     for name in ("rope", "ntk-mixed", "rerope-w32", "hwfa-w16"):
-        line = shootout.pick(LINES, name)
+        line = pick(LINES, name)
         _, low, high = gain(name, "window")
         assert high - low < 60 * (line.high - line.low)
         assert 3 < 50 * (line.high - line.low) < 8
@@ -255,7 +261,7 @@ def test_taxes():
     assert abs(taxes["ntk-fixed"]) < 1
     free = ("rope-logn-test", "window", "lambda", "dynamic-ntk", "dynamic-ntk-logn", "hwfa-w16", "rerope-w64")
     assert all(taxes[name] == 0 for name in free)
-    assert shootout.pick(LINES, "rerope-w16", times=1, metric="tax").high < 0
+    assert pick(LINES, "rerope-w16", times=1, metric="tax").high < 0
 
 
 def test_needles():
@@ -270,7 +276,7 @@ def test_needles():
     most = sorted(found, key=lambda name: found[name], reverse=True)
     assert "hwfa-w16" in most[:3]
     assert all(re.match(r"hwfa-w16|hwfa2-w8-f1-logn|(kna|qna|cosa)(-logn|-yarn)", name) for name in most[:7])
-    bare = [name for name in ROWS if shootout.knobs(ROWS[name])["scale"] in ("1", "unit k", "unit q")]
+    bare = [name for name in ROWS if knobs(ROWS[name])["scale"] in ("1", "unit k", "unit q")]
     assert max(found[name] for name in bare) < 10
     plain = [name for name in bare if name.startswith("hwfa2")]
     assert len(plain) == 8
@@ -280,7 +286,7 @@ def test_needles():
 
 def test_what_holds_in_both_tables():
     """On natural text, by sign here and there."""
-    theirs = {row.ours(N, 8.0, 4): row.natural for row in shootout.published()}
+    theirs = {row.ours(N, 8.0, 4): row.natural for row in published_rows()}
     for first, second in (
         ("rope", "pi"),
         ("ntk-mixed-logn", "ntk-mixed-logn-test"),
@@ -294,13 +300,13 @@ def test_what_holds_in_both_tables():
     assert 0 < theirs["ntk-mixed"] - theirs["ntk-fixed"] < 1
     assert abs(gain("ntk-mixed", "ntk-fixed")[0]) < 2
     for kind in SETS:
-        _, published, ours = zip(*shootout.beside_published(LINES, kind), strict=True)
+        _, published, ours = zip(*beside_published(LINES, kind), strict=True)
         assert figures.rank_correlation(published, ours) > 0.5
 
 
 def test_what_does_not():
     """The six points of the list, in its order, and the sentence behind it."""
-    published = {row.ours(N, 8.0, 4): row for row in shootout.published()}
+    published = {row.ours(N, 8.0, 4): row for row in published_rows()}
 
     def there(first: str, second: str, kind: str = NATURAL) -> float:
         of = "natural" if kind == NATURAL else "repeated"
@@ -345,8 +351,8 @@ def test_what_does_not():
 def test_needles_at_home_and_near():
     """Without a scale the key is hardly found at 64 bytes either, nor right before the question."""
 
-    def found(name: str, times: int) -> shootout.Line:
-        return shootout.pick(LINES, name, "passkey", times, "found")
+    def found(name: str, times: int) -> Line:
+        return pick(LINES, name, "passkey", times, "found")
 
     for plain, scaled in (("rope", "rope-logn"), ("rerope-w32", "rerope-w32-logn")):
         assert found(plain, 1).value < 0.1
@@ -356,7 +362,7 @@ def test_needles_at_home_and_near():
 
 def test_rope_in_the_second_half():
     """Some eight points behind the window on natural text."""
-    along = [shootout.pick(LINES, name).along[8:] for name in ("window", "rope")]
+    along = [pick(LINES, name).along[8:] for name in ("window", "rope")]
     behind = 100 * (sum(along[0]) - sum(along[1])) / 8
     assert 7.5 < behind < 8.5
 
@@ -371,7 +377,7 @@ def test_taxes_of_the_frequency_changes():
 
 
 def test_the_seventh_point():
-    published = {row.ours(N, 8.0, 4): row.repeated for row in shootout.published()}
+    published = {row.ours(N, 8.0, 4): row.repeated for row in published_rows()}
     larger, usual = "invleaky-w16-logn-b80000", "invleaky-w16-logn"
     assert -1.5 < published[larger] - published[usual] < -0.5
     assert gain(larger, usual, REPEATED)[1] > 0
@@ -408,7 +414,7 @@ def test_what_is_known_to_be_different():
 
 def test_the_order_without_seed_0():
     """Of the rows that the chapter prints, none that are surely apart change places."""
-    stored = json.loads(shootout.DOCUMENTS.read_text())
+    stored = json.loads(DOCUMENTS.read_text())
     later = [place for place, seed in enumerate(stored["seeds"]) if seed]
     assert len(later) == len(stored["seeds"]) - 1
     main = re.search(r"MAIN = \((.*?)\)", CHAPTER, re.DOTALL)
@@ -461,4 +467,4 @@ def test_commands_of_the_chapter():
 
 
 def test_sizes_in_the_text():
-    assert 300 < sizes.parameters("gau-96m") / int(shootout.recipe_of()["parameters"]) < 400
+    assert 300 < sizes.parameters("gau-96m") / int(recipe_of()["parameters"]) < 400

@@ -3,23 +3,25 @@
 The table's own models and data were not published: what can be tried is whether the order holds for another model.
 """
 
-from rope_lessons.lab import shootout
+from rope_lessons.lab.table.documents import difference
+from rope_lessons.lab.table.lines import Line, pick, read_table
+from rope_lessons.lab.table.published import published_rows
 
 NATURAL, REPEATED = "not repeated", "repeated"
-LINES = shootout.read()
+LINES = read_table()
 
 
-def at_home(row: str) -> shootout.Line:
+def at_home(row: str) -> Line:
     """Accuracy at the training length."""
-    return shootout.pick(LINES, row, NATURAL, 1)
+    return pick(LINES, row, NATURAL, 1)
 
 
 def test_hwfa_is_ahead_of_rerope_with_log_n():
-    others = [row.ours(64, 8.0, 4) for row in shootout.published() if row.name.startswith("ReRoPE-w256")]
+    others = [row.ours(64, 8.0, 4) for row in published_rows() if row.name.startswith("ReRoPE-w256")]
     assert set(others) == {"rerope-w32", "rerope-w32-logn-test", "rerope-w32-logn"}
     for name in (*others, "invleaky-w16-logn", "invleaky-w16-logn-b80000"):
-        assert shootout.difference("hwfa-w16", name, NATURAL)[1] > 0, name
-        assert shootout.difference("hwfa-w16", name, REPEATED)[0] > 0, name
+        assert difference("hwfa-w16", name, NATURAL)[1] > 0, name
+        assert difference("hwfa-w16", name, REPEATED)[0] > 0, name
 
 
 def test_hwfa_is_ahead_of_rope_at_home():

@@ -32,8 +32,9 @@ import safetensors.torch
 import torch
 
 from rope_lessons.lab import __main__ as lab
-from rope_lessons.lab import checkpoint, evaluation, sizes, training
+from rope_lessons.lab import checkpoint, sizes, training
 from rope_lessons.lab.gau import GAUConfig
+from rope_lessons.lab.table import finished, jobs, packed
 from rope_lessons.lab.training import Recipe
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.fsync"}
@@ -129,9 +130,9 @@ def table(root: Path) -> None:
 
 def pack(root: Path) -> None:
     """Counts go out and come in elsewhere."""
-    evaluation.pack(root / "runs", evaluation.find([root / "runs"]), root / "packed" / "seed-0.zip")
-    evaluation.unpack(root / "packed" / "seed-0.zip", root / "there")
-    evaluation.find([root / "there"])
+    packed.pack(root / "runs", finished.find([root / "runs"]), root / "packed" / "seed-0.zip")
+    packed.unpack(root / "packed" / "seed-0.zip", root / "there")
+    finished.find([root / "there"])
 
 
 TRAIN = Scenario("train", train)  # with the preparation of the corpus
@@ -147,7 +148,7 @@ def prepare(folder: Path) -> None:
         (folder / "texts" / f"{number}.txt").write_bytes(random.integers(97, 123, size=800, dtype=np.uint8).tobytes())
     sizes.SIZES["tiny"] = GAUConfig(width=16, layers=2, key_dim=8)
     training.CONFIGS["tiny"] = Recipe("tiny", train_length=32, batch=2, steps=3, warmup=1, shift_keys=True)
-    evaluation._where = lambda: {"date": "today"}  # a day may end meanwhile
+    jobs._where = lambda: {"date": "today"}  # a day may end meanwhile
 
 
 # --- the runs ------------------------------------------------------------------------------------------------------

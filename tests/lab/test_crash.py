@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 from rope_lessons.lab import __main__ as lab
-from rope_lessons.lab import checkpoint, evaluation, sizes, training
-from rope_lessons.lab.evaluation import TableError
+from rope_lessons.lab import checkpoint, sizes, training
+from rope_lessons.lab.table import finished, jobs, packed
+from rope_lessons.lab.table.counts import keep, read_stored, read_zip
+from rope_lessons.lab.table.finished import TableError
 from rope_lessons.lab.training import Recipe, read_losses
 from rope_lessons.stored import read_sealed, write_sealed
 from tests.lab.conftest import TINY
@@ -38,9 +40,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, folder_of_text: Path) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sizes.SIZES, "tiny", TINY)
         patch.setitem(training.CONFIGS, "tiny", Recipe("tiny", train_length=32, batch=4, steps=6, warmup=3))
-        patch.setattr(evaluation, "_where", lambda: {"date": "today"})
+        patch.setattr(jobs, "_where", lambda: {"date": "today"})
         assert train(root) == table(root) == 0
-        evaluation.pack(root / "runs", evaluation.find([root / "runs"]), root / "seed-0.zip")
+        packed.pack(root / "runs", finished.find([root / "runs"]), root / "seed-0.zip")
         yield root
 
 
@@ -71,7 +73,7 @@ def contents(root: Path) -> dict[str, Any]:
         if path.suffix == ".safetensors":
             found[name] = checkpoint.load(path).sha256
         elif path.suffix == ".npz":
-            found[name] = evaluation._members(path)
+            found[name] = read_zip(path)
         else:
             found[name] = path.read_bytes()
     return found
@@ -225,14 +227,14 @@ def test_no_room_for_a_corpus(disk, made, capsys):
 
 def test_no_room_for_packed_counts(disk, made):
     root = shutil.copytree(made, disk.root / "root", symlinks=True)
-    models = evaluation.find([root / "runs"])
+    models = finished.find([root / "runs"])
     with disk.full(room=0):
         with pytest.raises(OSError, match=rf"{FULL}, so this was not written: '.*/new\.zip'"):
-            evaluation.pack(root / "runs", models, root / "new.zip")
+            packed.pack(root / "runs", models, root / "new.zip")
         with pytest.raises(OSError, match=rf"{FULL}, so this was not written: '.*/tests/as trained\.npz'"):
-            evaluation.unpack(root / "seed-0.zip", root / "there")
+            packed.unpack(root / "seed-0.zip", root / "there")
     assert not [path for path in root.rglob("*") if path.is_file() and "there" in path.parts]
-    evaluation.pack(root / "runs", models, root / "new.zip")
+    packed.pack(root / "runs", models, root / "new.zip")
     assert (root / "new.zip").read_bytes() == (root / "seed-0.zip").read_bytes()
 
 
@@ -361,20 +363,20 @@ def test_damaged_counts(root, made, capsys, damage, file, what):
 def test_a_damaged_packed_file(root, damage):
     damage(root / "seed-0.zip")
     with pytest.raises(TableError, match=r"seed-0\.zip must be a file of packed counts: "):
-        evaluation.unpack(root / "seed-0.zip", root / "there")
+        packed.unpack(root / "seed-0.zip", root / "there")
     assert not (root / "there").exists()
 
 
 def test_every_byte_of_counts_counts(root):
     """Wherever one bit changes, the counts are refused, or are the same: a date in a zip file says nothing."""
     path = root / "counts.npz"
-    evaluation._keep(path, {"1 hits": np.arange(6.0).reshape(2, 3), "1 tokens": np.full(2, 7.0)}, "of these")
+    keep(path, {"1 hits": np.arange(6.0).reshape(2, 3), "1 tokens": np.full(2, 7.0)}, "of these")
     content = path.read_bytes()
-    whole, refusals = evaluation._stored(path, "of these"), 0
+    whole, refusals = read_stored(path, "of these"), 0
     for place in range(len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
         try:
-            found = evaluation._stored(path, "of these")
+            found = read_stored(path, "of these")
         except ValueError:
             refusals += 1
         else:

@@ -16,7 +16,8 @@ from types import ModuleType
 import pytest
 import torch
 
-from rope_lessons.lab import checkpoint, evaluation, sizes, text, training
+from rope_lessons.lab import checkpoint, sizes, text, training
+from rope_lessons.lab.rows import OWN
 from rope_lessons.stored import InUseError
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
@@ -55,13 +56,13 @@ def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
     result = tmp_path / "data" / "table_tiny_trainings.json"
     first = json.loads(result.read_text())
     assert "0.10 passes" in capsys.readouterr().out
-    assert rows_of(tmp_path) == {evaluation.OWN, "alibi"}
+    assert rows_of(tmp_path) == {OWN, "alibi"}
 
     shutil.rmtree(script.OUT)
     options.trainings, options.join = ["nope"], True
     script.measure_all(options)
     second = json.loads(result.read_text())
-    assert rows_of(tmp_path) == {evaluation.OWN, "alibi", "nope"}
+    assert rows_of(tmp_path) == {OWN, "alibi", "nope"}
     assert [line["training"] for line in second["trainings"]] == ["alibi", "nope"]
     assert second["trainings"][0] == first["trainings"][0]
     with zipfile.ZipFile(tmp_path / "data" / "table_tiny" / "seed-0.zip") as file:

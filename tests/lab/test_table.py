@@ -14,8 +14,14 @@ import torch
 from torch import nn
 
 from rope_lessons.lab import __main__ as command
-from rope_lessons.lab import evaluation, sizes, text, training
-from rope_lessons.lab.evaluation import OWN, Evaluation, TableError, interval
+from rope_lessons.lab import sizes, text, training
+from rope_lessons.lab.rows import OWN
+from rope_lessons.lab.table import counts, finished, jobs, scoring, summary
+from rope_lessons.lab.table.finished import TableError
+from rope_lessons.lab.table.intervals import interval
+from rope_lessons.lab.table.packed import CONTENTS, pack, unpack
+from rope_lessons.lab.table.passkey import passkey_windows
+from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Team
 from rope_lessons.stored import InUseError, read_sealed, sealed, write_sealed
 
@@ -55,13 +61,13 @@ def test_score_by_its_definition(tiny, corpus):
     model = sizes.build(tiny.config, seed=0)
     tokens, _ = text.natural_windows(corpus, 64, 3)
     row = tiny.rows["ntk-fixed"]
-    hits, losses = evaluation.score(model, row, tokens)
+    hits, losses = scoring.score(model, row, tokens)
     with torch.no_grad():
         chances = model(tokens[:, :-1], row.method.test, attend=row.attend).double().softmax(dim=-1)
     assert torch.equal(hits.bool(), chances.argmax(dim=-1) == tokens[:, 1:])
     right = chances.gather(2, tokens[:, 1:, None])[..., 0]
     torch.testing.assert_close(losses, -right.log(), atol=1e-5, rtol=1e-5)
-    assert not torch.equal(losses, evaluation.score(model, tiny.rows["rope"], tokens)[1])  # the test plan counts
+    assert not torch.equal(losses, scoring.score(model, tiny.rows["rope"], tokens)[1])  # the test plan counts
 
 
 def test_positions_of_the_row_are_used(tiny, corpus):
@@ -69,7 +75,7 @@ def test_positions_of_the_row_are_used(tiny, corpus):
     model = sizes.build(replace(tiny.config, width=32), seed=0)
     tokens, _ = text.natural_windows(corpus, 64, 2)
     row = tiny.rows["random-positions"]
-    stretched = evaluation.score(model, row, tokens)[1]
+    stretched = scoring.score(model, row, tokens)[1]
     positions = row.method.test_positions(64)
     assert positions[1] == 8
     with torch.no_grad():
@@ -80,11 +86,11 @@ def test_positions_of_the_row_are_used(tiny, corpus):
 
 def test_counts_are_the_scores_by_document_and_position(tiny, corpus, row):
     model = sizes.build(tiny.config, seed=0)
-    counts = evaluation.count(model, row, corpus, N, TESTS)
+    counts = scoring.count(model, row, corpus, N, TESTS)
     windows, documents = text.natural_windows(corpus, 4 * N, TESTS.windows)
     assert len(documents.unique()) == 3
     for factor in TESTS.factors:
-        hits, losses = evaluation.score(model, row, evaluation.cut(windows, factor * N))
+        hits, losses = scoring.score(model, row, scoring.cut(windows, factor * N))
         assert counts[f"{factor} not repeated hits"].sum() == hits.sum()
         found = counts[f"{factor} not repeated losses"]
         assert found.shape == (3, 16)
@@ -98,11 +104,11 @@ def test_counts_are_the_scores_by_document_and_position(tiny, corpus, row):
 def test_the_same_tokens_are_predicted_at_every_length():
     windows = torch.arange(3 * 129).view(3, 129)
     for length in (32, 64, 128):
-        assert torch.equal(evaluation.cut(windows, length)[:, 1:].flatten(), windows[:, 1:].flatten())
+        assert torch.equal(scoring.cut(windows, length)[:, 1:].flatten(), windows[:, 1:].flatten())
 
 
 def test_one_who_copies_masters_the_repeated_set_and_the_passkey(corpus, row):
-    counts = evaluation.count(Copier(), row, corpus, N, TESTS)
+    counts = scoring.count(Copier(), row, corpus, N, TESTS)
     for factor in TESTS.factors:
         repeated = counts[f"{factor} repeated hits"] / counts[f"{factor} repeated tokens"]
         assert repeated[:, -4:].min() == 1  # the last quarter has been there before
@@ -114,7 +120,7 @@ def test_one_who_copies_masters_the_repeated_set_and_the_passkey(corpus, row):
 def test_passkey_windows(corpus):
     windows, _ = text.natural_windows(corpus, 127, 4)
     for depth, begin in ((0.0, 0), (0.5, 50), (1.0, 100)):
-        for found, window in zip(evaluation.passkey_windows(windows, depth).tolist(), windows.tolist(), strict=True):
+        for found, window in zip(passkey_windows(windows, depth).tolist(), windows.tolist(), strict=True):
             digits = bytes(found[-5:])
             assert digits.isdigit()
             assert bytes(found[begin : begin + 15]) == b'\nkey = "' + digits + b'"\n'
@@ -122,7 +128,7 @@ def test_passkey_windows(corpus):
             kept = [i for i in range(128 - 13) if not begin <= i < begin + 15]
             assert [found[i] for i in kept] == [window[i] for i in kept]
     with pytest.raises(ValueError, match="windows must have at least 28 tokens for needle and question, got 20"):
-        evaluation.passkey_windows(windows[:, :20], 0.5)
+        passkey_windows(windows[:, :20], 0.5)
 
 
 # --- intervals -----------------------------------------------------------------------------------------------------
@@ -183,7 +189,7 @@ def test_the_table(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
 
     for row in ("rope", "pi", "rerope-w16-logn-test"):
         for times in ("1", "2", "4"):
-            for kind in evaluation.SETS:
+            for kind in scoring.SETS:
                 line = find(row, times=times, set=kind, metric="accuracy")
                 assert float(line["low"]) <= float(line["value"]) <= float(line["high"])
                 assert (line["seeds"], line["documents"], line["predictions"]) == ("2", "3", "768")
@@ -205,7 +211,7 @@ def test_the_table(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
     assert find("hwfa-w16", training="hwfa-w16", metric="tax")["seeds"] == "1"
 
     with monkeypatch.context() as patch:  # nothing is counted a second time
-        patch.setattr(evaluation, "count", lambda *_: pytest.fail("counted again"))
+        patch.setattr(jobs, "count", lambda *_: pytest.fail("counted again"))
         assert command.main(runs) == 0
     assert read(tmp_path / "table.csv") == lines
     assert {line["script"] for line in lines} == {"python -m rope_lessons.lab table"}
@@ -214,9 +220,9 @@ def test_the_table(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
     for path in folder.glob("*.*"):
         path.unlink()
     training.train(replace(tiny, seed=1, learning_rate=1e-2), corpus, folder, CPU, quiet=True)
-    models = evaluation.find([tmp_path / "runs"])
+    models = finished.find([tmp_path / "runs"])
     with pytest.raises(TableError, match="seed-1 is not tested yet"):
-        list(evaluation.records(models, corpus, Evaluation(factors=(1, 2, 4), windows=6), ["rope"]))
+        list(summary.records(models, corpus, Evaluation(factors=(1, 2, 4), windows=6), ["rope"]))
 
 
 def test_packed_counts_come_into_one_table_without_weights(runs, tiny, corpus, tmp_path):
@@ -224,41 +230,41 @@ def test_packed_counts_come_into_one_table_without_weights(runs, tiny, corpus, t
     assert command.main(runs) == 0
     tests, rows = Evaluation(factors=(1, 2, 4), windows=6), ["rope", "pi"]
     here, there = tmp_path / "runs", tmp_path / "there"
-    models = evaluation.find([here / "tiny" / "rope"])
-    whole = list(evaluation.records(models, corpus, tests, rows))
+    models = finished.find([here / "tiny" / "rope"])
+    whole = list(summary.records(models, corpus, tests, rows))
     packed = [tmp_path / "packed" / f"seed-{model.recipe.seed}.zip" for model in models]
     for model, path in zip(models, packed, strict=True):
-        evaluation.pack(here, [model], path)
+        pack(here, [model], path)
     twice = tmp_path / "twice.zip"
-    evaluation.pack(here, models[:1], twice)
+    pack(here, models[:1], twice)
     assert twice.read_bytes() == packed[0].read_bytes()
 
     for path in packed:
-        evaluation.unpack(path, there)
-    about = there / "tiny" / "rope" / "seed-1" / evaluation.ABOUT
+        unpack(path, there)
+    about = there / "tiny" / "rope" / "seed-1" / finished.ABOUT
     other = read_sealed(about)
     other["tested"]["hardware"] = "another card"
     write_sealed(about, other)
     whole = [{**line, "hardware": f"another card / {line['hardware']}"} for line in whole]
-    joined = evaluation.find([there])
+    joined = finished.find([there])
     assert [model.recipe.seed for model in joined] == [0, 1]
     assert not list(there.rglob("*.safetensors"))
-    assert list(evaluation.records(joined, corpus, tests, rows)) == whole
-    assert evaluation.count_all(joined, corpus, tests, rows)
+    assert list(summary.records(joined, corpus, tests, rows)) == whole
+    assert jobs.count_all(joined, corpus, tests, rows)
     with pytest.raises(TableError, match="seed-0 is not tested with 'yarn' yet, and its weights are not here"):
-        evaluation.count_all(joined, corpus, tests, ["yarn"])
+        jobs.count_all(joined, corpus, tests, ["yarn"])
 
     counts = there / "tiny" / "rope" / "seed-1" / "tests" / "pi.npz"
     counts.write_bytes(b"of a newer test")
-    evaluation.unpack(packed[1], there)
+    unpack(packed[1], there)
     assert counts.read_bytes() == b"of a newer test"  # what is there stays
     about.unlink()  # as an interrupted call leaves it
     with pytest.raises(TableError, match=r"tests/pi\.npz is there already, and is not what .*seed-1\.zip has for it"):
-        evaluation.unpack(packed[1], there)
+        unpack(packed[1], there)
     assert not about.exists()
     counts.unlink()
-    evaluation.unpack(packed[1], there)
-    again = list(evaluation.records(evaluation.find([there]), corpus, tests, rows))
+    unpack(packed[1], there)
+    again = list(summary.records(finished.find([there]), corpus, tests, rows))
     assert [line["value"] for line in again] == [line["value"] for line in whole]
 
 
@@ -266,14 +272,14 @@ def test_what_is_no_packed_file_is_refused(tmp_path):
     (tmp_path / "seed-0.zip").write_bytes(b"no zip")
     for name in ("seed-0.zip", "seed-1.zip"):
         with pytest.raises(TableError, match=f"{name} must be a file of packed counts: "):
-            evaluation.unpack(tmp_path / name, tmp_path / "there")
+            unpack(tmp_path / name, tmp_path / "there")
 
 
-def packed(path, files: dict[str, bytes], listed: dict[str, bytes] | None = None):
+def packed_file(path, files: dict[str, bytes], listed: dict[str, bytes] | None = None):
     """A packed file with any files in it, and a list of some."""
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in (listed or files).items()}
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in (*files.items(), (evaluation.CONTENTS, sealed(digests).encode())):
+        for name, content in (*files.items(), (CONTENTS, sealed(digests).encode())):
             file.writestr(name, content)
     return path
 
@@ -285,36 +291,36 @@ def packed(path, files: dict[str, bytes], listed: dict[str, bytes] | None = None
      "trained.json"],
 )  # fmt: skip
 def test_names_that_lead_elsewhere_are_refused(tmp_path, name):
-    path = packed(tmp_path / "seed-0.zip", {"a/tests/fine.npz": b"fine", name: b"strange"})
+    path = packed_file(tmp_path / "seed-0.zip", {"a/tests/fine.npz": b"fine", name: b"strange"})
     with pytest.raises(TableError, match=rf"must be a file of packed counts: it has {re.escape(repr(name))}"):
-        evaluation.unpack(path, tmp_path / "there" / "inside")
+        unpack(path, tmp_path / "there" / "inside")
     assert [path.name for path in tmp_path.iterdir()] == ["seed-0.zip"]
 
 
 def test_unpacking_has_a_limit(tmp_path, monkeypatch):
     """Also where a file says less than it holds: no more is read than it says, and that has another checksum."""
-    monkeypatch.setattr(evaluation, "LARGEST", 2000)
-    path = packed(tmp_path / "seed-0.zip", {"a/tests/x.npz": bytes(2000)})
+    monkeypatch.setattr(counts, "LARGEST", 2000)
+    path = packed_file(tmp_path / "seed-0.zip", {"a/tests/x.npz": bytes(2000)})
     with pytest.raises(TableError, match=r"zip must be a file of packed counts: it has 2,\d+ bytes, more than 2,000"):
-        evaluation.unpack(path, tmp_path / "there")
+        unpack(path, tmp_path / "there")
     content = path.read_bytes()
     assert content.count((2000).to_bytes(4, "little")) == 2
     path.write_bytes(content.replace((2000).to_bytes(4, "little"), (20).to_bytes(4, "little")))
     with pytest.raises(TableError, match=r"seed-0\.zip must be a file of packed counts: Bad CRC-32"):
-        evaluation.unpack(path, tmp_path / "there")
+        unpack(path, tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
 
 def test_files_that_were_not_packed_are_refused(tmp_path):
     fine = {"a/tests/x.npz": b"x", "a/tests/y.npz": b"y"}
     for listed in ({"a/tests/x.npz": b"x"}, {**fine, "a/tests/z.npz": b"z"}, {**fine, "a/tests/y.npz": b"other"}):
-        path = packed(tmp_path / "seed-0.zip", fine, listed)
+        path = packed_file(tmp_path / "seed-0.zip", fine, listed)
         with pytest.raises(TableError, match="its files are not those that were packed"):
-            evaluation.unpack(path, tmp_path / "there")
+            unpack(path, tmp_path / "there")
     with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(path, "a") as file:
         file.writestr("a/tests/x.npz", b"again")
     with pytest.raises(TableError, match="it has a name twice"):
-        evaluation.unpack(path, tmp_path / "there")
+        unpack(path, tmp_path / "there")
     assert not (tmp_path / "there").exists()
 
 
@@ -322,23 +328,23 @@ def test_a_link_does_not_lead_out(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "there" / "a").symlink_to(tmp_path / "elsewhere")
-    path = packed(tmp_path / "seed-0.zip", {"b/tests/x.npz": b"x", "a/tests/x.npz": b"x"})
+    path = packed_file(tmp_path / "seed-0.zip", {"b/tests/x.npz": b"x", "a/tests/x.npz": b"x"})
     with pytest.raises(TableError, match=r"'.*/there/a/tests/x\.npz' would be outside of .*/there"):
-        evaluation.unpack(path, tmp_path / "there")
+        unpack(path, tmp_path / "there")
     assert not list((tmp_path / "elsewhere").iterdir())
     assert not (tmp_path / "there" / "b").exists()
 
 
 def test_who_trains_or_tests_is_alone(runs, tmp_path, corpus):
     """Refused before anything is counted; what is counted already needs no lock."""
-    models, tests = evaluation.find([tmp_path / "runs"]), Evaluation(factors=(1,), windows=2)
+    models, tests = finished.find([tmp_path / "runs"]), Evaluation(factors=(1,), windows=2)
     with training.only_one(models[1].folder):
         with pytest.raises(InUseError, match=f"another process trains or tests in {models[1].folder}: wait"):
-            evaluation.count_all(models, corpus, tests, ["rope"])
+            jobs.count_all(models, corpus, tests, ["rope"])
         assert not list(tmp_path.rglob("*.npz"))
-        assert evaluation.count_all([models[0]], corpus, tests, ["rope"]) is not None
+        assert jobs.count_all([models[0]], corpus, tests, ["rope"]) is not None
     with training.only_one(models[0].folder):
-        assert evaluation.count_all([models[0]], corpus, tests, ["rope"])
+        assert jobs.count_all([models[0]], corpus, tests, ["rope"])
 
 
 def test_what_cannot_stand_in_a_table_is_refused(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
@@ -367,6 +373,6 @@ def test_bad_tests():
     with pytest.raises(ValueError, match=f"factors must be an int of at least 1 and at most {2**31} .*, got {2**32}"):
         Evaluation(factors=(1, 2**32))
     with pytest.raises(ValueError, match="minutes must be a finite number of at least 0, got nan"):
-        evaluation.count_all([], None, Evaluation(), minutes=float("nan"))
+        jobs.count_all([], None, Evaluation(), minutes=float("nan"))
     with pytest.raises(ValueError, match="depths must be from 0 to 1, got"):
         Evaluation(depths=(2.0,))

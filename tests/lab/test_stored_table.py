@@ -10,10 +10,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rope_lessons.lab import checkpoint, evaluation, shootout, text, training
+from rope_lessons.lab import checkpoint, text, training
 from rope_lessons.lab.checkpoint import CheckpointError
-from rope_lessons.lab.evaluation import OWN, Evaluation
-from rope_lessons.lab.rows import rows
+from rope_lessons.lab.rows import OWN, rows
+from rope_lessons.lab.table import finished, jobs, scoring, shipped, summary
+from rope_lessons.lab.table.documents import difference, document_hits
+from rope_lessons.lab.table.knobs import KNOBS, knobs
+from rope_lessons.lab.table.lines import PACKAGED, Line, pick, read_table, recipe_of, row_names
+from rope_lessons.lab.table.published import published_rows
+from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Team
 
 CPU = Team(torch.device("cpu"))
@@ -32,39 +37,39 @@ def trained(tiny, corpus, tmp_path) -> Path:
 
 
 def test_read_gives_what_was_written(trained, corpus, tmp_path):
-    models = evaluation.find([trained])
+    models = finished.find([trained])
     names = ["rope", "rerope-w16"]
-    evaluation.count_all(models, corpus, TESTS, names)
-    written = list(evaluation.records(models, corpus, TESTS, names))
-    evaluation.write_csv(written, tmp_path / "table.csv")
-    lines = shootout.read(tmp_path / "table.csv")
+    jobs.count_all(models, corpus, TESTS, names)
+    written = list(summary.records(models, corpus, TESTS, names))
+    summary.write_csv(written, tmp_path / "table.csv")
+    lines = read_table(tmp_path / "table.csv")
     assert len(lines) == len(written)
     for line, record in zip(lines, written, strict=True):
         assert line.along == tuple(float(part) for part in record["along"].split())
-        for name in set(shootout.Line._fields) - {"along"}:
+        for name in set(Line._fields) - {"along"}:
             value = getattr(line, name)
             assert value == type(value)(record[name])
-    assert shootout.row_names(lines) == names
-    assert shootout.pick(lines, "rope", "repeated", 4, "loss").length == 128
-    assert shootout.pick(lines, OWN, times=1).value == shootout.pick(lines, "rope", times=1).value
-    about = shootout.recipe_of(tmp_path / "table.csv")
+    assert row_names(lines) == names
+    assert pick(lines, "rope", "repeated", 4, "loss").length == 128
+    assert pick(lines, OWN, times=1).value == pick(lines, "rope", times=1).value
+    about = recipe_of(tmp_path / "table.csv")
     assert about["steps"] == "2"
     assert "row" not in about
 
 
 def test_a_line_that_is_not_there():
     with pytest.raises(ValueError, match="no line for row 'rope', repeated, 3 times the length, loss"):
-        shootout.pick([], "rope", "repeated", 3, "loss")
+        pick([], "rope", "repeated", 3, "loss")
 
 
 def test_another_file_is_no_table(tmp_path):
     (tmp_path / "x.csv").write_text("row,value\nrope,1\n")
     with pytest.raises(ValueError, match="must be a table with the columns"):
-        shootout.read(tmp_path / "x.csv")
+        read_table(tmp_path / "x.csv")
 
 
 def test_a_damaged_table_is_named_with_its_line(tmp_path):
-    lines = shootout.PACKAGED.read_text().splitlines(keepends=True)[:4]
+    lines = PACKAGED.read_text().splitlines(keepends=True)[:4]
     place = lines[0].split(",").index("value")
     values = lines[2].split(",")
     told = r"x\.csv is damaged: line 3, could not convert string to float: "
@@ -72,14 +77,14 @@ def test_a_damaged_table_is_named_with_its_line(tmp_path):
         lines[2] = ",".join([*values[:place], value, *values[place + 1 :]])
         (tmp_path / "x.csv").write_text("".join(lines))
         with pytest.raises(ValueError, match=f"{told}'{value}'"):
-            shootout.read(tmp_path / "x.csv")
+            read_table(tmp_path / "x.csv")
 
 
 # --- the published table -------------------------------------------------------------------------------------------
 
 
 def test_every_published_row_has_one_of_ours():
-    table = shootout.published()
+    table = published_rows()
     ours = [row.ours(64, 8.0, 4) for row in table]
     assert set(ours) <= set(TABLE)
     assert len(set(ours)) == len(ours), "a row of ours stands for two"
@@ -96,7 +101,7 @@ def test_every_published_row_has_one_of_ours():
 
 def test_our_row_does_what_the_published_name_says():
     """The scale and the window of each."""
-    for row in shootout.published():
+    for row in published_rows():
         ours = rows(layers=24, dim=128, train_length=512)[row.ours(512, 8.0, 24)]
         scale = ours.method.test[-1].scale
         if row.article not in (9, 14):
@@ -123,7 +128,7 @@ KEY_NORMS = """
 def test_the_second_table_of_article_15():
     """All of its 32 rows but Baseline with NTK; 512, repeated, not repeated / NTK / YaRN / ReRoPE. For CosA-logn the
     number of the first table, which is not that of the second."""
-    published = {row.name: row for row in shootout.published()}
+    published = {row.name: row for row in published_rows()}
     elsewhere = {"Baseline+ReRoPE": "ReRoPE-w128", "Baseline-logn+ReRoPE": "ReRoPE-w128-logn"}
     for line in KEY_NORMS.split("\n")[1:-1]:
         plain, *tricks = (part.split() for part in line.split("/"))
@@ -142,10 +147,10 @@ def test_the_second_table_of_article_15():
 def test_published_numbers():
     """How many rows each article has, and the sums of their columns, added up from the articles."""
     sums: dict[int, list[float]] = {}
-    for row in shootout.published():
+    for row in published_rows():
         numbers = (1, row.trained, row.repeated, row.natural)
         sums[row.article] = [a + b for a, b in zip(sums.get(row.article, [0] * 4), numbers, strict=True)]
-    assert len(shootout.published()) == 72
+    assert len(published_rows()) == 72
     for article, wanted in {
         9: [1, 48.70, 80.84, 48.15],
         10: [6, 296.43, 191.79, 160.25],
@@ -181,14 +186,14 @@ def test_published_numbers():
     ],
 )
 def test_knobs(row, words):
-    found = shootout.knobs(TABLE[row])
-    assert tuple(found) == shootout.KNOBS
+    found = knobs(TABLE[row])
+    assert tuple(found) == KNOBS
     assert {name: found[name] for name in words} == words
 
 
 def test_rows_differ_in_their_knobs():
     """No two rows have the same words."""
-    said = [tuple(shootout.knobs(row).values()) for row in TABLE.values()]
+    said = [tuple(knobs(row).values()) for row in TABLE.values()]
     assert len(set(said)) == len(said)
 
 
@@ -196,10 +201,10 @@ def test_rows_differ_in_their_knobs():
 
 
 def test_export_and_load(trained, tiny, tmp_path):
-    path = shootout.export(checkpoint.stored(trained)[-1], tmp_path)
+    path = shipped.export(checkpoint.stored(trained)[-1], tmp_path)
     assert path.name == "table_rope.safetensors"
     assert {tensor.dtype for tensor in load_file(path).values()} == {torch.bfloat16}
-    model, recipe = shootout.load_shipped("rope", tmp_path)
+    model, recipe = shipped.load("rope", tmp_path)
     assert recipe == replace(tiny, steps=2, warmup=1)
     assert not model.training
     original = dict(training.load(checkpoint.stored(trained)[-1])[0].named_parameters())
@@ -210,28 +215,28 @@ def test_export_and_load(trained, tiny, tmp_path):
 
 def test_files_that_are_no_shipped_model(trained, tmp_path):
     with pytest.raises(CheckpointError, match="no model is shipped for 'alibi'; there are none"):
-        shootout.load_shipped("alibi", tmp_path)
+        shipped.load("alibi", tmp_path)
     save_file({"x": torch.zeros(1)}, tmp_path / "table_x.safetensors")
     with pytest.raises(CheckpointError, match="foreign: its format is None"):
-        shootout.load_shipped("x", tmp_path)
-    path = shootout.export(checkpoint.stored(trained)[-1], tmp_path)
+        shipped.load("x", tmp_path)
+    path = shipped.export(checkpoint.stored(trained)[-1], tmp_path)
     weights = load_file(path)
     recipe = json.loads(json.dumps(checkpoint.load(checkpoint.stored(trained)[-1]).recipe))
     for change in ({"plan": "(another,)"}, {"scheme": "gone"}):
-        about = {"format": shootout.FORMAT, "recipe": json.dumps({**recipe, **change})}
+        about = {"format": shipped.FORMAT, "recipe": json.dumps({**recipe, **change})}
         save_file(weights, path, metadata=about)
         with pytest.raises(CheckpointError, match="another version of this package"):
-            shootout.load_shipped("rope", tmp_path)
-    about = {"format": shootout.FORMAT, "recipe": json.dumps(recipe)}
+            shipped.load("rope", tmp_path)
+    about = {"format": shipped.FORMAT, "recipe": json.dumps(recipe)}
     save_file(dict(list(weights.items())[1:]), path, metadata=about)
     with pytest.raises(CheckpointError, match=r"rope\.safetensors does not hold the weights of its .*Missing key"):
-        shootout.load_shipped("rope", tmp_path)
-    save_file(weights, path, metadata={"format": shootout.FORMAT, "recipe": "{"})
+        shipped.load("rope", tmp_path)
+    save_file(weights, path, metadata={"format": shipped.FORMAT, "recipe": "{"})
     with pytest.raises(CheckpointError, match=r"rope\.safetensors has no recipe: JSONDecodeError"):
-        shootout.load_shipped("rope", tmp_path)
+        shipped.load("rope", tmp_path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError, match=r"rope\.safetensors is damaged, or no safetensors file: "):
-        shootout.load_shipped("rope", tmp_path)
+        shipped.load("rope", tmp_path)
 
 
 def test_retest_finds_what_the_table_counted(trained, corpus):
@@ -239,45 +244,45 @@ def test_retest_finds_what_the_table_counted(trained, corpus):
     model, recipe, _ = training.load(checkpoint.stored(trained)[-1])
     windows, documents = text.natural_windows(corpus, 4 * 32, TESTS.windows)
     assert len(documents.unique()) == len(windows)
-    counts = evaluation.count(model, recipe.rows["rerope-w16"], corpus, 32, TESTS)
-    found = shootout.retest(model, recipe, "rerope-w16", windows, times=4)
+    counts = scoring.count(model, recipe.rows["rerope-w16"], corpus, 32, TESTS)
+    found = shipped.retest(model, recipe, "rerope-w16", windows, times=4)
     order = documents.argsort()
     for kind, values in found.items():
         shares = counts[f"4 {kind} hits"].sum(axis=1) / counts[f"4 {kind} tokens"].sum(axis=1)
         torch.testing.assert_close(values[order], torch.from_numpy(shares))
     with pytest.raises(ValueError, match="row"):
-        shootout.retest(model, recipe, "rope-logn", windows)
+        shipped.retest(model, recipe, "rope-logn", windows)
 
 
 def test_text_goes_out_and_back(corpus, tmp_path):
     windows, _ = text.natural_windows(corpus, 128, 2)
     windows[0, :3] = torch.tensor([0, 200, 255])  # any byte
     accuracies = {"rope": {"not repeated": 0.5, "repeated": 0.25}}
-    shootout.export_text(tmp_path / "text.json", corpus, windows, accuracies, "PSF")
-    assert torch.equal(shootout.shipped_windows(tmp_path / "text.json"), windows)
-    assert shootout.stored_accuracies(tmp_path / "text.json") == accuracies
+    shipped.export_text(tmp_path / "text.json", corpus, windows, accuracies, "PSF")
+    assert torch.equal(shipped.windows(tmp_path / "text.json"), windows)
+    assert shipped.accuracies(tmp_path / "text.json") == accuracies
 
 
 # --- differences ---------------------------------------------------------------------------------------------------
 
 
 def test_difference_is_that_of_the_accuracies(trained, corpus, tmp_path):
-    models = evaluation.find([trained])
+    models = finished.find([trained])
     names = ["rope", "rerope-w16"]
-    evaluation.count_all(models, corpus, TESTS)
-    evaluation.write_csv(evaluation.records(models, corpus, TESTS, names), tmp_path / "table.csv")
-    lines = shootout.read(tmp_path / "table.csv")
-    stored = json.loads(json.dumps(shootout.document_hits(models, corpus, TESTS, times=4)))
+    jobs.count_all(models, corpus, TESTS)
+    summary.write_csv(summary.records(models, corpus, TESTS, names), tmp_path / "table.csv")
+    lines = read_table(tmp_path / "table.csv")
+    stored = json.loads(json.dumps(document_hits(models, corpus, TESTS, times=4)))
     for kind in ("not repeated", "repeated"):
-        first, second = (shootout.pick(lines, name, kind, 4).value for name in names)
-        value, low, high = shootout.difference(*names, kind, stored)
+        first, second = (pick(lines, name, kind, 4).value for name in names)
+        value, low, high = difference(*names, kind, stored)
         assert value == pytest.approx(first - second, abs=1e-6)
         assert low <= value <= high
-    assert shootout.difference("rope", "rope", stored=stored) == (0, 0, 0)
+    assert difference("rope", "rope", stored=stored) == (0, 0, 0)
 
 
 def test_what_all_documents_share_drops_out():
     """Documents differ by 50 points, the rows by 10 in each: the interval of the difference has no width."""
     hits = {"a": {"repeated": [[10, 60], [20, 70]]}, "b": {"repeated": [[0, 50], [10, 60]]}}
-    found = shootout.difference("a", "b", "repeated", {"tokens": [100, 100], "hits": hits})
+    found = difference("a", "b", "repeated", {"tokens": [100, 100], "hits": hits})
     assert found == pytest.approx((0.1, 0.1, 0.1))

@@ -1,0 +1,173 @@
+"""The models of the table that travel with the package, and a part of its test text.
+
+``scripts/ship_table.py`` writes them. Chapter 12.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from rope_lessons._checks import check_choice
+from rope_lessons.lab import sizes, training
+from rope_lessons.lab.checkpoint import CheckpointError
+from rope_lessons.lab.table.scoring import SETS, cut, score
+from rope_lessons.lab.text import Corpus, repeated_windows
+from rope_lessons.lab.training import Recipe
+from rope_lessons.stored import DATA, write_whole
+
+SHIPPED_TEXT = DATA / "table_eval_text.json"
+FORMAT = "rope_lessons shipped model 1"
+
+
+def names() -> list[str]:
+    """The trainings whose model travels with the package."""
+    return sorted(path.stem.removeprefix("table_") for path in DATA.glob("table_*.safetensors"))
+
+
+def export(path: Path, folder: Path = DATA) -> Path:
+    """Ship the model of a checkpoint: weights in bfloat16, and the recipe.
+
+    Args:
+        path: of a checkpoint of ``lab.training``.
+        folder: where the file goes, ``table_TRAINING.safetensors``.
+
+    Returns:
+        the path of the new file.
+
+    Raises:
+        CheckpointError: a checkpoint that cannot be used.
+    """
+    from safetensors.torch import save_file
+
+    _, recipe, found = training.load(path)
+    weights = {
+        name.removeprefix("model."): tensor.to(torch.bfloat16).contiguous()
+        for name, tensor in found.tensors.items()
+        if name.startswith("model.")
+    }
+    target = folder / f"table_{recipe.scheme}.safetensors"
+    about = {"format": FORMAT, "recipe": json.dumps(found.recipe, sort_keys=True), "checkpoint": found.sha256}
+    write_whole(target, lambda unfinished: save_file(weights, unfinished, metadata=about))
+    return target
+
+
+def load(name: str, folder: Path = DATA) -> tuple[nn.Module, Recipe]:
+    """A shipped model, in float32, and the recipe of its training. Its weights were rounded to bfloat16.
+
+    Args:
+        name: of the training, one of :func:`names`.
+        folder: of the files.
+
+    Raises:
+        CheckpointError: no such file, one that is no shipped model, or one of another version of this package.
+
+    Chapter 12.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / f"table_{name}.safetensors"
+    if not path.exists():
+        there = ", ".join(sorted(file.stem.removeprefix("table_") for file in folder.glob("table_*.safetensors")))
+        raise CheckpointError(f"no model is shipped for {name!r}; there are {there or 'none'}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = file.metadata() or {}
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
+    except (SafetensorError, OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} is damaged, or no safetensors file: {error}") from error
+    if about.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is foreign: its format is {about.get('format')!r}, not {FORMAT!r}")
+    try:
+        made_for = json.loads(about["recipe"])
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} has no recipe: {error!r}") from error
+    recipe = training.recipe_from(made_for, path)
+    model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train)
+    try:
+        model.load_state_dict({key: value.float() for key, value in weights.items()})
+    except RuntimeError as error:
+        told = " ".join(str(error).split())  # it has lines
+        raise CheckpointError(f"{path} does not hold the weights of its recipe: {told}") from error
+    return model.eval(), recipe
+
+
+def retest(model: nn.Module, recipe: Recipe, row: str, windows: Tensor, times: int = 8) -> dict[str, Tensor]:
+    """Test a model with a row of the table again.
+
+    Args:
+        model, recipe: as :func:`load` gives them.
+        row: one that the model serves.
+        windows: int64 ``(windows, longest + 1)``, as the table's test text.
+        times: length of the pieces as a multiple of the training length.
+
+    Returns:
+        the share of right tokens of each window, float64 ``(windows,)``, for both sets.
+
+    Raises:
+        ValueError: a row of another training.
+
+    Chapter 12.
+    """
+    known = [name for name, other in recipe.rows.items() if other.training == recipe.row.training]
+    check_choice("row", row, known)
+    natural = cut(windows, times * recipe.train_length)
+    found = {}
+    for kind, tokens in zip(SETS, (natural, repeated_windows(natural, recipe.train_length)), strict=True):
+        hits, _ = score(model, recipe.rows[row], tokens)
+        found[kind] = hits.view(len(windows), -1).mean(dim=1)
+    return found
+
+
+def export_text(
+    path: Path, corpus: Corpus, windows: Tensor, accuracies: Mapping[str, Mapping[str, float]], licence: str
+) -> None:
+    """Ship a part of the test text, with what seed 0 has on it.
+
+    Args:
+        path: of the file.
+        corpus: whose text it is.
+        windows: int64 ``(windows, length + 1)``.
+        accuracies: ``{row: {set: accuracy}}``, of the weights as they were trained.
+        licence: of the text.
+    """
+    rounded = {row: {kind: round(value, 6) for kind, value in both.items()} for row, both in accuracies.items()}
+    stored = {
+        "script": "scripts/ship_table.py",
+        "licence": licence,
+        "corpus": corpus.about["name"],
+        "corpus_sha256": corpus.about["sha256"],
+        "accuracies": rounded,
+        "windows": [bytes(window).decode("latin-1") for window in windows.tolist()],
+    }
+    content = json.dumps(stored, indent=1, ensure_ascii=False) + "\n"
+    write_whole(path, lambda unfinished: unfinished.write_text(content, "utf8"))
+
+
+def windows(path: Path = SHIPPED_TEXT) -> Tensor:
+    """The shipped part of the table's test text, int64 ``(windows, length + 1)``: each window of a document of its own.
+
+    Args:
+        path: of the file that ``scripts/ship_table.py`` wrote.
+
+    Chapter 12.
+    """
+    stored = json.loads(path.read_text("utf8"))
+    return torch.tensor([list(window.encode("latin-1")) for window in stored["windows"]])
+
+
+def accuracies(path: Path = SHIPPED_TEXT) -> dict[str, dict[str, float]]:
+    """What seed 0 had on the shipped windows at 8 times the training length, before its weights were rounded.
+
+    Args:
+        path: as for :func:`windows`.
+
+    Returns:
+        ``{row: {set: accuracy}}``.
+    """
+    accuracies: dict[str, dict[str, float]] = json.loads(path.read_text("utf8"))["accuracies"]
+    return accuracies
