@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rope_lessons._extras import extra
+
 DATA = Path(__file__).parent / "data"  # the stored results and small models of the book
 
 
@@ -159,7 +161,8 @@ def locked(path: Path, told: str | None = None) -> Iterator[None]:
 
     Chapter 12.
     """
-    from filelock import FileLock, Timeout
+    with extra("lab", "a lock"):
+        from filelock import FileLock, Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)

@@ -14,7 +14,7 @@ import rope_lessons as rl
 PACKAGE = Path(__file__).parents[1] / "rope_lessons"
 # From the bottom up. A module may import its own floor and those below; "" is the package itself, the front door.
 FLOORS = (
-    ("_checks", "_float64"),
+    ("_checks", "_extras", "_float64"),
     ("sinusoidal", "rotary", "radix", "mixed_radix", "circles", "entropy", "local", "rerope", "invleaky"),
     ("random_positions", "stored"),
     ("kinds",),

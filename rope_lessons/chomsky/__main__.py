@@ -31,6 +31,7 @@ from typing import Any
 import torch
 
 from rope_lessons._checks import check_count, check_not_negative, check_positive
+from rope_lessons._extras import extra
 from rope_lessons.chomsky import TASKS, results
 from rope_lessons.chomsky.encoder import POSITIONS
 from rope_lessons.chomsky.grid import LEARNING_RATES, MODELS, SEEDS, VARIANTS, Job, groups, jobs
@@ -122,11 +123,9 @@ def check_different(name: str, values: Sequence[Any]) -> None:
 
 def check_extra() -> None:
     """What a training needs beside the package."""
-    try:
+    with extra("lab", "a training"):
         import filelock  # noqa: F401
         import tqdm  # noqa: F401
-    except ImportError as error:
-        raise ImportError(f'a training needs {error.name}: pip install "rope-lessons[lab]"') from error
 
 
 def given(options: argparse.Namespace) -> list[str]:
@@ -191,7 +190,8 @@ def work(
     group: tuple[Job, ...], protocol: Protocol, options: argparse.Namespace, device: torch.device, deadline: float
 ) -> None:
     """Train and test what is left of a group, unless another process is at it."""
-    from tqdm import tqdm
+    with extra("lab", "a training"):
+        from tqdm import tqdm
 
     with ExitStack() as held:
         left = []
@@ -216,7 +216,8 @@ def work(
 
 def train(training: Training, path: Path, save_every: float, deadline: float, quiet: bool = False) -> bool:
     """Train to the end, with a checkpoint every so many seconds; False if the deadline comes first."""
-    from tqdm import tqdm
+    with extra("lab", "a training"):
+        from tqdm import tqdm
 
     steps = training.protocol.steps
     begin = saved = time.perf_counter()

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
-try:
+from rope_lessons._extras import extra
+
+with extra("book", "rope_lessons.figures"):
     import matplotlib
     from cycler import cycler
     from matplotlib.figure import Figure as MatplotlibFigure
-except ImportError as error:  # pragma: no cover - exercised only without the extra
-    raise ImportError('rope_lessons.figures needs matplotlib: pip install "rope-lessons[book]"') from error
 
 CHAPTERS = (
     "sinusoidal",

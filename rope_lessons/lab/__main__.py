@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from rope_lessons._extras import extra
 from rope_lessons.lab import text, training
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.rows import trainings
@@ -28,9 +28,9 @@ EXPECTED = (
     text.CorpusError,
     InUseError,
     ValueError,
+    ImportError,
     OSError,  # it names the file
 )  # a message says all: no traceback
-NEEDED = ("safetensors", "tqdm", "filelock")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -56,8 +56,10 @@ def run(name: str, command: Callable[[], int]) -> int:
         command: does it; returns the exit status.
     """
     try:
-        if missing := [module for module in NEEDED if importlib.util.find_spec(module) is None]:
-            raise ValueError(f'{" and ".join(missing)} must be installed: pip install "rope-lessons[lab]"')
+        with extra("lab", "this command"):
+            import filelock  # noqa: F401
+            import safetensors  # noqa: F401
+            import tqdm  # noqa: F401
         return command()
     except EXPECTED as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -179,7 +181,8 @@ def _table_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _table(options: argparse.Namespace) -> int:
-    from tqdm import tqdm
+    with extra("lab", "the table"):
+        from tqdm import tqdm
 
     changes = {"factors": options.factors and tuple(options.factors), "windows": options.windows}
     tests = scoring.Evaluation(**{name: value for name, value in changes.items() if value is not None})

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_count
+from rope_lessons._extras import extra
 from rope_lessons.stored import tidy, write_whole
 
 FORMAT = "rope_lessons training 2"
@@ -84,7 +85,8 @@ def save(
 
     Chapter 12.
     """
-    from safetensors.torch import save_file
+    with extra("lab", "a checkpoint"):
+        from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     tidy(folder)  # there may be no room for both
@@ -125,7 +127,8 @@ def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
 
     Chapter 12.
     """
-    from safetensors import SafetensorError, safe_open
+    with extra("lab", "a checkpoint"):
+        from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:

@@ -29,6 +29,7 @@ from rope_lessons._checks import (
     check_positive,
     check_share,
 )
+from rope_lessons._extras import extra
 from rope_lessons.lab import checkpoint, sizes
 from rope_lessons.lab.rows import TableRow, rows
 from rope_lessons.lab.text import Corpus, batch_of
@@ -649,7 +650,8 @@ def _shared(losses: list[Tensor], over: bool, own: Team) -> tuple[list[float], b
 
 
 def _progress(recipe: Recipe, start: int, hidden: bool) -> Any:
-    from tqdm import tqdm
+    with extra("lab", "a training"):
+        from tqdm import tqdm
 
     often = 0.2 if sys.stderr.isatty() else 30.0  # seconds: a log file does not get a line at every step
     return tqdm(total=recipe.steps, initial=start, unit="step", desc=recipe.scheme, disable=hidden, mininterval=often)

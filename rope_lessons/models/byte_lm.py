@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.rotary import rotate
 from rope_lessons.schemes import Plan, Scheme, scheme
@@ -231,7 +232,8 @@ def round_weights(model: ByteLM) -> None:
 
 
 def save(model: ByteLM, path: Path) -> None:
-    from safetensors.torch import save_file
+    with extra("book", "a stored model"):
+        from safetensors.torch import save_file
 
     save_file({name: value.to(torch.bfloat16).contiguous() for name, value in model.state_dict().items()}, path)
 
@@ -243,7 +245,8 @@ def load(
 
     A checkpoint holds weights only: give the configuration and the plan of training if they are not the default ones.
     """
-    from safetensors.torch import load_file
+    with extra("book", "a stored model"):
+        from safetensors.torch import load_file
 
     model = build(config or Config(), seed=0, plan=plan)
     model.load_state_dict({name: value.float() for name, value in load_file(path).items()})

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.methods import Positions
 from rope_lessons.models.byte_lm import Block, Config, batches, learning_rate
@@ -136,7 +137,8 @@ def evaluate(
 
 def load(path: Path, config: Config, plan: Plan | None = None, additive: bool = False) -> MaskedLM:
     """A stored model, in float32. A checkpoint holds weights only: give what it was trained with."""
-    from safetensors.torch import load_file
+    with extra("book", "a stored model"):
+        from safetensors.torch import load_file
 
     model = build(config, seed=0, plan=plan, additive=additive)
     model.load_state_dict({name: value.float() for name, value in load_file(path).items()})

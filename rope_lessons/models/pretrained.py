@@ -1,6 +1,6 @@
 """A pretrained model of Hugging Face with a plan in place of its own rotary attention, and its loss by length.
 
-Needs transformers (``pip install "rope-lessons[hf]"``). Only :func:`download` needs the network; everything else works
+Needs transformers, the extra ``[hf]``. Only :func:`download` needs the network; everything else works
 on any causal model that ``plan_from_hf`` reads. Chapter 13 uses it.
 """
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rope_lessons._extras import extra
 from rope_lessons.circles import yarn_attention_factor
 from rope_lessons.engine import attention
 from rope_lessons.hf import plan_from_hf
@@ -50,7 +51,8 @@ def download(name: str = MODEL, device: str | torch.device = "cpu", *, revision:
             f"revision must be a full commit of {name!r}, 40 hexadecimal digits (a branch or a tag can move), "
             f"got {revision!r}"
         )
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    with extra("hf", "a model of Hugging Face"):
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
     dtype = torch.float16 if torch.device(device).type == "cuda" else torch.float32
     try:
@@ -158,7 +160,8 @@ def set_plan(model: Any, plan: Plan) -> Any:
     Raises:
         TypeError, ValueError: something else than a plan; a plan of another number of layers.
     """
-    from transformers import AttentionInterface, AttentionMaskInterface
+    with extra("hf", "a model of Hugging Face"):
+        from transformers import AttentionInterface, AttentionMaskInterface
 
     layers = _attentions(model)
     if not isinstance(plan, tuple) or not all(isinstance(scheme, Scheme) for scheme in plan):

@@ -217,11 +217,11 @@ def test_bad_command_line(folder, untrained, capsys, added, said):
 
 
 def test_a_missing_extra_is_one_line(folder, untrained, capsys, monkeypatch):
-    for module in ("tqdm", "filelock"):
+    for module in ("tqdm", "filelock"):  # the other is there
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             assert code_of(GOOD) == 1
-        told = f'a training needs {module}: pip install "rope-lessons[lab]"'
+        told = f"a training needs {module}, of the extra [lab]: pip install {module}"
         assert capsys.readouterr().err == f"python -m rope_lessons.chomsky: {told}\n"
 
 

@@ -197,7 +197,7 @@ def test_missing_packages_are_named(place, capsys, monkeypatch, command, missing
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.chdir(place)
     told = refuse(lab.main, [command, *OWN, *(["runs"] if command == "table" else [])], place, capsys)
-    wanted = f'{" and ".join(missing)} must be installed: pip install "rope-lessons[lab]"'
+    wanted = f"this command needs {missing[0]}, of the extra [lab]: pip install {' '.join(missing)}"
     assert told == f"python -m rope_lessons.lab {command}: {wanted}"
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_choice
+from rope_lessons._extras import extra
 from rope_lessons.lab import sizes, training
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.table.scoring import SETS, cut, score
@@ -42,7 +43,8 @@ def export(path: Path, folder: Path = DATA) -> Path:
     Raises:
         CheckpointError: a checkpoint that cannot be used.
     """
-    from safetensors.torch import save_file
+    with extra("lab", "a checkpoint"):
+        from safetensors.torch import save_file
 
     _, recipe, found = training.load(path)
     weights = {
@@ -68,7 +70,8 @@ def load(name: str, folder: Path = DATA) -> tuple[nn.Module, Recipe]:
 
     Chapter 12.
     """
-    from safetensors import SafetensorError, safe_open
+    with extra("book", "a stored model"):
+        from safetensors import SafetensorError, safe_open
 
     path = folder / f"table_{name}.safetensors"
     if not path.exists():
