@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import settings
+
+from tests import fresh
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
@@ -27,3 +31,14 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The source archive and the wheel of a release."""
+    return fresh.build(tmp_path_factory.mktemp("release"))
+
+
+@pytest.fixture(scope="session")
+def wheel(release: tuple[Path, Path]) -> Path:
+    return release[1]

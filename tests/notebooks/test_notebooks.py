@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 import shutil
-import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import nbformat
 import pytest
 import tomllib
 
+from tests import fresh
 from tools import execution, notebooks, project
 from tools.markdown import Converter, Label, Labels, SourceError
 from tools.project import ROOT, notebook_pages
@@ -200,23 +198,11 @@ print(sum(cell.cell_type == "code" for cell in notebook.cells), "cells")
 
 
 @pytest.fixture(scope="session")
-def wheel_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a new environment: the built wheel, and third-party packages, but not this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    shutil.copytree(ROOT / "rope_lessons", source / "rope_lessons", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
-    subprocess.run(build, check=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
-    python = folder / "venv" / "bin" / "python"
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", str(wheel)], check=True)
+    python = fresh.new_environment(tmp_path_factory.mktemp("wheel_only") / "environment", wheel)
     # A path file, read last: the packages of this environment without its own path files (the editable install).
-    site = next((folder / "venv").glob("lib/python*/site-packages"))
-    (site / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf8")
+    (fresh.site_packages(python) / "third_party.pth").write_text(f"{fresh.THIRD_PARTY}\n", "utf8")
     return python
 
 
@@ -224,8 +210,6 @@ def wheel_only(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_notebook_runs_alone(path: Path, wheel_only: Path, tmp_path: Path) -> None:
     """Copied into an empty folder, with only the wheel installed, a notebook runs to its end."""
     shutil.copy(notebooks.folder() / f"{path.stem}.ipynb", tmp_path)
-    environment = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    command = [str(wheel_only), "-c", RUN, f"{path.stem}.ipynb"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = fresh.run(wheel_only, "-c", RUN, f"{path.stem}.ipynb", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"{path.stem}.ipynb"], "it left files behind"
