@@ -31,7 +31,7 @@ from rope_lessons.stored import flush, locked, read_sealed, write_sealed, write_
 CACHE = Path.home() / ".cache" / "rope_lessons"
 FORMAT = 2  # of a prepared corpus: a change here prepares anew
 LARGEST = 2**28  # bytes of an archive that are downloaded
-LARGEST_PART = 2**30  # bytes of a file in it that are unpacked
+LARGEST_FILE = 2**30  # bytes of a file in it that are unpacked
 LEAK = 0.2  # a held-out document with a larger share of its passages in the training text is left out
 GRAM, ONE_IN = 32, 64  # passages of 32 bytes are compared, about one in 64 of them
 
@@ -69,7 +69,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Part:
+class Stretch:
     """A stretch of a file in an archive."""
 
     member: str
@@ -79,30 +79,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Download:
-    """A corpus that is an archive somewhere: the addresses in the order in which they are tried."""
+    """A corpus that is an archive somewhere."""
 
-    urls: tuple[str, ...]
+    url: str
     sha256: str
-    train: Part
-    test: Part
+    train: Stretch
+    test: Stretch
 
 
 DOWNLOADS = {
     # The usual split: 90 million bytes to train on, 5 to choose with (not used here), 5 to test with.
     "enwik8": Download(
-        ("https://mattmahoney.net/dc/enwik8.zip",),
+        "https://mattmahoney.net/dc/enwik8.zip",
         "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
-        Part("enwik8", 0, 90_000_000),
-        Part("enwik8", 95_000_000, 100_000_000),
-    ),
-    "wikitext-103": Download(
-        (
-            "https://wikitext.smerity.com/wikitext-103-raw-v1.zip",
-            "https://s3.amazonaws.com/research.metamind.io/wikitext/wikitext-103-raw-v1.zip",
-        ),
-        "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
-        Part("wikitext-103-raw/wiki.train.raw"),
-        Part("wikitext-103-raw/wiki.test.raw"),
+        Stretch("enwik8", 0, 90_000_000),
+        Stretch("enwik8", 95_000_000, 100_000_000),
     ),
 }
 
@@ -117,7 +108,7 @@ def open_corpus(source: str | Path = "stdlib", cache: Path = CACHE) -> Corpus:
 
     Args:
         source: ``"stdlib"`` (the Python files of the running Python's standard library, with its tests),
-            ``"enwik8"``, ``"wikitext-103"`` (both are downloaded), or a folder: every file in it without a zero byte.
+            ``"enwik8"`` (downloaded), or a folder: every file in it without a zero byte.
         cache: where prepared corpora are kept.
 
     Raises:
@@ -199,8 +190,8 @@ def _downloaded(name: str, what: Download, cache: Path) -> Corpus:
         archive = fetch(name, what, cache)
         try:
             with zipfile.ZipFile(archive) as opened:
-                for part, held_out in ((what.train, False), (what.test, True)):
-                    for content in _read_part(opened, part):
+                for stretch, held_out in ((what.train, False), (what.test, True)):
+                    for content in _read_stretch(opened, stretch):
                         yield Piece(content, held_out)
         except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
             raise CorpusError(f"{archive} does not hold what {name} should have: {error}") from error
@@ -208,39 +199,37 @@ def _downloaded(name: str, what: Download, cache: Path) -> Corpus:
     return prepare(name, what.sha256, pieces, cache)
 
 
-def _read_part(archive: zipfile.ZipFile, part: Part) -> Iterator[bytes]:
-    """The part in documents of 64 KiB: the archives do not say where one text ends."""
-    if (size := archive.getinfo(part.member).file_size) > LARGEST_PART:
-        raise CorpusError(f"{archive.filename} must have at most {LARGEST_PART:,} bytes in {part.member}, got {size:,}")
-    with archive.open(part.member) as stream:
-        stream.seek(part.begin)
-        yield from _blocks(stream, 2**16, None if part.end is None else part.end - part.begin)
+def _read_stretch(archive: zipfile.ZipFile, stretch: Stretch) -> Iterator[bytes]:
+    """The stretch in documents of 64 KiB: the archives do not say where one text ends."""
+    if (size := archive.getinfo(stretch.member).file_size) > LARGEST_FILE:
+        raise CorpusError(
+            f"{archive.filename} must have at most {LARGEST_FILE:,} bytes in {stretch.member}, got {size:,}"
+        )
+    with archive.open(stretch.member) as stream:
+        stream.seek(stretch.begin)
+        yield from _blocks(stream, 2**16, None if stretch.end is None else stretch.end - stretch.begin)
 
 
 def fetch(name: str, what: Download, cache: Path = CACHE) -> Path:
     """The archive of a corpus, downloaded unless it is in the cache. Its checksum is compared in both cases.
 
     Raises:
-        CorpusError: no address answers, or what comes has another checksum.
+        CorpusError: its address does not answer, or what comes has another checksum.
     """
-    target = cache / Path(what.urls[0]).name
+    target = cache / Path(what.url).name
     if target.exists():
         if _sha256(target) == what.sha256:
             return target
         raise CorpusError(f"{target} is damaged: its SHA-256 is not that of {name}. Delete it to download it again")
     cache.mkdir(parents=True, exist_ok=True)
-    reasons = []
-    for url in what.urls:
-        try:
-            write_whole(target, lambda unfinished, url=url: _download(url, what.sha256, unfinished))  # type: ignore[misc]
-        except CorpusError as error:
-            reasons.append(f"{url}: {error}")
-        else:
-            return target
-    raise CorpusError(
-        f"{name} could not be downloaded. Without a connection, put the archive into {target}, or train on another "
-        f"corpus (stdlib needs no connection). " + "; ".join(reasons)
-    )
+    try:
+        write_whole(target, lambda unfinished: _download(what.url, what.sha256, unfinished))
+    except CorpusError as error:
+        raise CorpusError(
+            f"{name} could not be downloaded. Without a connection, put the archive into {target}, or train on another "
+            f"corpus (stdlib needs no connection). {what.url}: {error}"
+        ) from error
+    return target
 
 
 def _download(url: str, sha256: str, path: Path) -> None:

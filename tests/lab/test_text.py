@@ -20,7 +20,7 @@ import pytest
 import torch
 
 from rope_lessons.lab import text
-from rope_lessons.lab.text import CorpusError, Download, Part, Piece, batch_of
+from rope_lessons.lab.text import CorpusError, Download, Piece, Stretch, batch_of
 from rope_lessons.stored import locked
 
 RANDOM = np.random.Generator(np.random.Philox(key=1))
@@ -180,7 +180,7 @@ def test_the_corpus_is_not_in_memory(tmp_path):
 
 
 def test_folders_without_enough_text(tmp_path):
-    with pytest.raises(CorpusError, match="corpus must be one of stdlib, enwik8, wikitext-103, or a folder"):
+    with pytest.raises(CorpusError, match="corpus must be one of stdlib, enwik8, or a folder"):
         text.open_corpus("no-such-thing", tmp_path)
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "a.txt").write_text("alone")
@@ -227,8 +227,8 @@ def test_a_download_is_fetched_once_checked_and_split(tmp_path, monkeypatch):
     content = random_text(300_000)
     sha256 = archive(tmp_path / "web", {"small": content})
     with served(tmp_path / "web") as (url, asked):
-        what = Download((f"{url}/gone.zip", f"{url}/small.zip"), sha256, Part("small", 0, 200_000),
-                        Part("small", 230_000, 300_000))  # fmt: skip
+        what = Download(f"{url}/small.zip", sha256, Stretch("small", 0, 200_000),
+                        Stretch("small", 230_000, 300_000))  # fmt: skip
         monkeypatch.setitem(text.DOWNLOADS, "small", what)
         corpus = text.open_corpus("small", tmp_path / "cache")
         assert corpus.train.tobytes() == content[:200_000]
@@ -244,7 +244,7 @@ def test_a_download_of_several_files(tmp_path, monkeypatch):
     parts = {name: random_text(3000) for name in ("raw/train", "raw/valid", "raw/test")}
     sha256 = archive(tmp_path / "web", parts)
     with served(tmp_path / "web") as (url, _):
-        what = Download((f"{url}/small.zip",), sha256, Part("raw/train"), Part("raw/test"))
+        what = Download(f"{url}/small.zip", sha256, Stretch("raw/train"), Stretch("raw/test"))
         monkeypatch.setitem(text.DOWNLOADS, "small", what)
         corpus = text.open_corpus("small", tmp_path / "cache")
     assert (corpus.train.tobytes(), corpus.test.tobytes()) == (parts["raw/train"], parts["raw/test"])
@@ -253,7 +253,7 @@ def test_a_download_of_several_files(tmp_path, monkeypatch):
 def test_a_wrong_checksum_is_refused_and_nothing_is_kept(tmp_path, monkeypatch):
     archive(tmp_path / "web", {"small": b"other"})
     with served(tmp_path / "web") as (url, _):
-        what = Download((f"{url}/small.zip",), "0" * 64, Part("small"), Part("small"))
+        what = Download(f"{url}/small.zip", "0" * 64, Stretch("small"), Stretch("small"))
         monkeypatch.setitem(text.DOWNLOADS, "small", what)
         with pytest.raises(CorpusError, match=r"what came has the SHA-256 [0-9a-f]{64}, not 0{64}"):
             text.open_corpus("small", tmp_path / "cache")
@@ -269,7 +269,7 @@ def test_a_damaged_archive_in_the_cache_is_refused(tmp_path, monkeypatch):
 def test_offline_is_said_clearly(tmp_path, monkeypatch):
     with served(tmp_path) as (url, _):
         pass  # the server has stopped: nobody answers at its address
-    what = Download((f"{url}/small.zip",), "0" * 64, Part("small"), Part("small"))
+    what = Download(f"{url}/small.zip", "0" * 64, Stretch("small"), Stretch("small"))
     monkeypatch.setitem(text.DOWNLOADS, "small", what)
     wanted = (
         r"small could not be downloaded. Without a connection, put the archive into .*small.zip.*Connection refused"
@@ -281,7 +281,7 @@ def test_offline_is_said_clearly(tmp_path, monkeypatch):
 def test_an_archive_without_the_member_is_refused(tmp_path, monkeypatch):
     sha256 = archive(tmp_path / "web", {"other": b"text"})
     with served(tmp_path / "web") as (url, _):
-        what = Download((f"{url}/small.zip",), sha256, Part("small"), Part("small"))
+        what = Download(f"{url}/small.zip", sha256, Stretch("small"), Stretch("small"))
         monkeypatch.setitem(text.DOWNLOADS, "small", what)
         with pytest.raises(CorpusError, match=r"small\.zip does not hold what small should have"):
             text.open_corpus("small", tmp_path / "cache")
@@ -292,13 +292,13 @@ def test_a_download_has_a_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(text, "LARGEST", 2000)
     sha256 = archive(tmp_path / "web", {"small": random_text(3000)})
     with served(tmp_path / "web") as (url, _):
-        what = Download((f"{url}/small.zip",), sha256, Part("small"), Part("small"))
+        what = Download(f"{url}/small.zip", sha256, Stretch("small"), Stretch("small"))
         monkeypatch.setitem(text.DOWNLOADS, "small", what)
         with pytest.raises(CorpusError, match=r"small\.zip: what comes has more than 2,000 bytes"):
             text.open_corpus("small", tmp_path / "cache")
         assert [path.name for path in (tmp_path / "cache").iterdir()] == [".lock"]
         monkeypatch.setattr(text, "LARGEST", 10_000)
-        monkeypatch.setattr(text, "LARGEST_PART", 2000)
+        monkeypatch.setattr(text, "LARGEST_FILE", 2000)
         with pytest.raises(CorpusError, match=r"small\.zip must have at most 2,000 bytes in small, got 3,000"):
             text.open_corpus("small", tmp_path / "cache")
         assert {path.name for path in (tmp_path / "cache").iterdir()} == {".lock", "small.zip"}
