@@ -77,7 +77,7 @@ _RECIPE: dict[str, dict[str, Any]] = {
     "seed": {"type": int, "help": "of weights, batches and positions"},
     "train_length": {"type": int, "metavar": "N", "help": "tokens of a training window"},
     "factor": {"type": float, "help": "how much longer the methods are set for"},
-    "batch": {"type": int, "help": "windows of a step, all processes and small batches together"},
+    "batch": {"type": int, "help": "windows of a step, all processes together"},
     "steps": {"type": int, "help": "of the whole training"},
     "optimizer": {"choices": tuple(OPTIMIZERS), "help": "what moves the weights"},
     "learning_rate": {"type": float, "help": "the largest"},
@@ -98,9 +98,6 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
     _text_arguments(parser)
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), help="folder of the trainings; each has its own in it"
-    )
-    parser.add_argument(
-        "--accumulate", type=int, default=1, metavar="K", help="small batches of a step, to save memory"
     )
     parser.add_argument("--compile", action="store_true", help="use torch.compile")
     parser.add_argument("--parallel", choices=PARALLEL, default="ddp", help="how torchrun's processes share the work")
@@ -145,7 +142,7 @@ def _train(options: argparse.Namespace) -> int:
     folder = folder_of(recipe, options.config, options.out)
     text.check_source(options.corpus)
     with training.team(options.device) as own:
-        training.check(recipe, own, options.accumulate, options.parallel, options.save_every, options.minutes)
+        training.check(recipe, own, options.parallel, options.save_every, options.minutes)
         if own.rank == 0:  # the only one that writes
             check_writable("out", folder, folder=True)
         corpus = training.one_at_a_time(lambda: text.open_corpus(options.corpus, options.cache), own)
@@ -154,7 +151,6 @@ def _train(options: argparse.Namespace) -> int:
             corpus,
             folder,
             own,
-            accumulate=options.accumulate,
             compiler="inductor" if options.compile else None,
             parallel=options.parallel,
             save_every=options.save_every,

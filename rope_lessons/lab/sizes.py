@@ -22,11 +22,9 @@ SIZES: dict[str, ModelConfig] = {
     "gau-25m": GAUConfig(width=576, layers=12),
     "gau-87m": GAUConfig(),
     "gau-96m": GAUConfig(vocabulary=12_000),  # GAU-α base with its characters
-    "gau-350m": GAUConfig(width=1024, layers=54),
     "transformer-0.3m": TransformerConfig(width=96, layers=4, heads=2, kv_heads=1, hidden=104),
     "transformer-25m": TransformerConfig(width=512, layers=8, heads=8, kv_heads=2, hidden=1600),
     "transformer-87m": TransformerConfig(),
-    "transformer-350m": TransformerConfig(width=1024, layers=24, heads=16, kv_heads=4, hidden=3840),
 }
 
 

@@ -143,7 +143,7 @@ def step_seconds(
     optimizer = training.OPTIMIZERS[recipe.optimizer](model, recipe)
     if compiler is not None:
         model.compile_layers(backend=compiler)  # type: ignore[operator]
-    run = training.Run(recipe, corpus, Team(device), training.Objective(model, recipe.row), optimizer, accumulate=1)
+    run = training.Run(recipe, corpus, Team(device), training.Objective(model, recipe.row), optimizer)
     numbers = itertools.count()
     together = 1 if device.type == "cpu" else training.TOGETHER  # a card falls behind, as it does in a training
 

@@ -9,8 +9,7 @@ Chapter 12.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -193,29 +192,3 @@ def parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
         multiplies = kind == "vector" and name.endswith(("weight", "scale"))
         found[kind, float(multiplies)].append(parameter)
     return [{"params": params, "kind": kind, "center": center} for (kind, center), params in found.items() if params]
-
-
-def piecewise_linear(step: float, schedule: Mapping[int, float]) -> float:
-    """The factor on the learning rate at a step: straight lines between the points of a schedule, from 0 at step 0
-    unless the schedule has that step, and constant after the last point.
-
-    Args:
-        step: at least 0.
-        schedule: factor by step.
-
-    Raises:
-        ValueError: an empty schedule; a negative step.
-
-    Source: Su's code of Tiger. Chapter 12.
-
-    >>> [piecewise_linear(step, {100: 1.0, 200: 0.1}) for step in (0, 50, 100, 300)]
-    [0.0, 0.5, 1.0, 0.1]
-    """
-    check_not_negative("step", step)
-    if not schedule:
-        raise ValueError("schedule must have at least one point, got none")
-    points = sorted({0: 0.0, **schedule}.items())
-    for (start, low), (end, high) in pairwise(points):
-        if step < end:
-            return low + (high - low) * (step - start) / (end - start)
-    return points[-1][1]

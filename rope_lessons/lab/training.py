@@ -60,7 +60,7 @@ class Recipe:
         seed: of the weights, the batches and the positions.
         train_length: :math:`N`, tokens that the model reads in a window.
         factor: :math:`\\kappa` of the rows.
-        batch: windows of a step, those of all processes and of all small batches together.
+        batch: windows of a step, those of all processes together.
         steps: of the whole training.
         optimizer: ``"tiger"`` or ``"adamw"``.
         learning_rate: the largest; ``warmup`` steps up, then a cosine down to a tenth.
@@ -293,16 +293,6 @@ def _spread(objective: Objective, own: Team, parallel: str) -> nn.Module:
     return fsdp.fully_shard(objective)  # type: ignore[return-value]
 
 
-def _without_sync(module: nn.Module, last: bool) -> contextlib.AbstractContextManager[Any]:
-    """The gradients of small batches but the last stay where they are."""
-    if isinstance(module, nn.parallel.DistributedDataParallel) and not last:
-        return module.no_sync()
-    if hasattr(module, "set_requires_gradient_sync"):
-        split: Any = module  # by FSDP
-        split.set_requires_gradient_sync(last)
-    return contextlib.nullcontext()
-
-
 # --- what is kept --------------------------------------------------------------------------------------------------
 
 
@@ -455,7 +445,6 @@ def train(
     folder: Path,
     own: Team | None = None,
     *,
-    accumulate: int = 1,
     compiler: str | None = None,
     parallel: str = "ddp",
     save_every: int = 250,
@@ -469,7 +458,6 @@ def train(
         corpus: what to train on.
         folder: of this training: checkpoints and ``losses.csv``.
         own: the processes; this one alone by default.
-        accumulate: how many small batches make a step, one after the other, to save memory.
         compiler: a backend of ``torch.compile``, ``"inductor"`` for speed; None runs the model as it is.
         parallel: how several processes share the work: ``"ddp"`` (each holds the whole model) or ``"fsdp"`` (each
             holds a part, for models that do not fit).
@@ -481,7 +469,7 @@ def train(
         how many steps are done, ``recipe.steps`` if all.
 
     Raises:
-        TypeError, ValueError: arguments out of range; a batch that does not divide into equal small ones.
+        TypeError, ValueError: arguments out of range; a batch that does not divide into equal parts.
         CheckpointError: there are checkpoints in the folder, and none is of this training.
         InUseError: another process trains in the folder, or tests what is there.
         OSError: the disk is full. What is kept stays good.
@@ -490,7 +478,7 @@ def train(
     Chapter 12.
     """
     own = own or Team(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    check(recipe, own, accumulate, parallel, save_every, minutes)
+    check(recipe, own, parallel, save_every, minutes)
     if recipe.train_length >= (most := len(corpus.train)):
         raise ValueError(f"train_length must be below the bytes of training text, {most}, got {recipe.train_length}")
     with only_one(folder) if own.rank == 0 else contextlib.nullcontext():
@@ -518,7 +506,7 @@ def train(
                 tensors[LOSSES] = torch.tensor(log.losses, dtype=torch.float64)
                 checkpoint.save(folder, step, tensors, made_for, good)
 
-        run = Run(recipe, corpus, own, spread, optimizer, accumulate)
+        run = Run(recipe, corpus, own, spread, optimizer)
         with _progress(recipe, start, quiet or own.rank > 0) as bar:
             begin, step = time.perf_counter(), start
             while step < recipe.steps:
@@ -544,22 +532,17 @@ def train(
         return step
 
 
-def check(
-    recipe: Recipe, own: Team, accumulate: int = 1, parallel: str = "ddp", save_every: int = 250, minutes: float = 0.0
-) -> None:
+def check(recipe: Recipe, own: Team, parallel: str = "ddp", save_every: int = 250, minutes: float = 0.0) -> None:
     """Refuse what :func:`train` cannot do, before anything is read or written. Arguments are those of it.
 
     Raises:
-        TypeError, ValueError: arguments out of range; a batch that does not divide into equal small ones.
+        TypeError, ValueError: arguments out of range; a batch that does not divide into equal parts.
     """
-    check_count("accumulate", accumulate, least=1)
     check_count("save_every", save_every, least=1)
     check_choice("parallel", parallel, PARALLEL)
     check_minutes(minutes)
-    if recipe.batch % (own.size * accumulate):
-        raise ValueError(
-            f"batch must be a multiple of {own.size} processes times {accumulate} small batches, got {recipe.batch}"
-        )
+    if recipe.batch % own.size:
+        raise ValueError(f"batch must be a multiple of the {own.size} processes, got {recipe.batch}")
 
 
 def check_minutes(minutes: float) -> None:
@@ -589,7 +572,6 @@ class Run:
         own: this process.
         objective: the loss of some windows, compiled or spread over processes as it may be.
         optimizer: of its weights.
-        accumulate: in how many small batches a step is done.
     """
 
     def __init__(
@@ -599,9 +581,8 @@ class Run:
         own: Team,
         objective: nn.Module,
         optimizer: torch.optim.Optimizer,
-        accumulate: int,
     ):
-        self.recipe, self.corpus, self.own, self.accumulate = recipe, corpus, own, accumulate
+        self.recipe, self.corpus, self.own = recipe, corpus, own
         self.objective, self.optimizer = objective, optimizer
         self.draw = recipe.row.method.train_positions
 
@@ -619,24 +600,17 @@ class Run:
             copies=recipe.copies,
             rows=mine,
         ).to(self.own.device)
-        inputs = [windows.chunk(self.accumulate)]
+        positions = None
         if self.draw is not None:
             positions = positions_of(self.draw, recipe, number)[mine].to(self.own.device)
-            inputs.append(positions.chunk(self.accumulate))
-        loss = torch.zeros((), device=self.own.device)
-        small = list(zip(*inputs, strict=True))
-        autocast = torch.autocast(self.own.device.type, dtype=torch.bfloat16, enabled=recipe.dtype == "bfloat16")
-        for place, part in enumerate(small):
-            with _without_sync(self.objective, place == len(small) - 1):
-                with autocast:
-                    part_loss = self.objective(*part) / self.accumulate
-                part_loss.backward()
-            loss += part_loss.detach()
+        with torch.autocast(self.own.device.type, dtype=torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
+            loss = self.objective(windows, positions)
+        loss.backward()
         if recipe.optimizer == "adamw":  # Tiger takes signs: the size of a gradient does nothing
             nn.utils.clip_grad_norm_(self.objective.parameters(), 1.0)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return loss
+        return loss.detach()
 
 
 def _shared(losses: list[Tensor], over: bool, own: Team) -> tuple[list[float], bool]:
@@ -679,8 +653,6 @@ CONFIGS: dict[str, Recipe] = {
     "transformer-25m": replace(_LARGE, size="transformer-25m"),
     "gau-87m": replace(_LARGE, size="gau-87m", steps=2000),
     "transformer-87m": replace(_LARGE, size="transformer-87m", steps=2000),
-    "gau-350m": replace(_LARGE, size="gau-350m", steps=2000),
-    "transformer-350m": replace(_LARGE, size="transformer-350m", steps=2000),
 }
 
 

@@ -34,8 +34,6 @@ TRAIN: list[tuple[list[str], str]] = [
     *((["--weight-decay", value], "weight.decay") for value in ("x", "-1", "nan", "inf", "1e300")),
     *((["--copies", value], "copies") for value in ("x", "-0.1", "1.1", "nan")),
     *((["--minutes", value], "minutes") for value in ("", "x", "nan", "-1", "-inf")),
-    *((["--accumulate", value], "accumulate") for value in ("x", "0", "-1")),
-    (["--accumulate", "3"], "batch must be a multiple of 1 processes times 3 small batches, got 4"),
     *((["--save-every", value], "save.every") for value in ("x", "0", "-1")),
     *((["--device", value], "device") for value in ("", "foo", "cuda:x", "cuda:99", "meta")),
     *((["--config", value], "config") for value in ("", "huge")),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons.lab import sizes
-from rope_lessons.lab.tiger import Tiger, parameter_groups, piecewise_linear
+from rope_lessons.lab.tiger import Tiger, parameter_groups
 
 
 def literal(
@@ -219,14 +219,3 @@ def test_errors(options: dict, message: str) -> None:
     kind = {"kind": options.pop("kind")} if "kind" in options else {}
     with pytest.raises(ValueError, match=message):
         Tiger([{"params": [nn.Parameter(torch.ones(3))], **kind}], **options)
-
-
-def test_piecewise_linear() -> None:
-    """The published schedule; its first point is the end of a warm-up from 0."""
-    schedule = {40_000: 1.0, 160_000: 0.5, 640_000: 0.1, 1_280_000: 0.01}
-    steps = (0, 10_000, 40_000, 100_000, 160_000, 400_000, 640_000, 960_000, 1_280_000, 9_999_999)
-    wanted = [0, 0.25, 1, 0.75, 0.5, 0.3, 0.1, 0.055, 0.01, 0.01]
-    assert [piecewise_linear(step, schedule) for step in steps] == pytest.approx(wanted)
-    assert piecewise_linear(0, {0: 1.0, 10: 0.0}) == 1.0
-    with pytest.raises(ValueError, match="schedule must have at least one point"):
-        piecewise_linear(0, {})

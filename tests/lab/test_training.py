@@ -281,21 +281,9 @@ def test_losses_are_on_the_disk_before_their_checkpoint(tiny, corpus, tmp_path, 
 # --- the step ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["rope", "equal-mean"])
-def test_small_batches_add_up_to_the_large_one(tiny, corpus, tmp_path, scheme):
-    """In float64, where the order of a sum hardly counts: a mixed-up or missing part would."""
-    recipe = replace(tiny, scheme=scheme, optimizer="adamw", steps=6)
-    real = sizes.build
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "build", lambda *arguments: real(*arguments).double())
-        run(recipe, corpus, tmp_path / "one")
-        run(recipe, corpus, tmp_path / "four", accumulate=4)
-    assert_same(tmp_path / "one", tmp_path / "four", tolerance=1e-6)
-
-
 def test_a_batch_that_does_not_divide(tiny, corpus, tmp_path):
-    with pytest.raises(ValueError, match="batch must be a multiple of 1 processes times 3 small batches, got 4"):
-        run(tiny, corpus, tmp_path, accumulate=3)
+    with pytest.raises(ValueError, match="batch must be a multiple of the 3 processes, got 4"):
+        training.train(tiny, corpus, tmp_path, Team(torch.device("cpu"), size=3))
 
 
 def test_it_learns(tiny, corpus, tmp_path):
@@ -413,8 +401,8 @@ def test_weights_that_are_split_over_processes(tiny, corpus, tmp_path, kill_at):
     with group_of_one(tmp_path):
         kill_at(8)
         with pytest.raises(Killed):
-            run(tiny, corpus, tmp_path / "split", parallel="fsdp", accumulate=2)
-        run(tiny, corpus, tmp_path / "split", parallel="fsdp", accumulate=2)
+            run(tiny, corpus, tmp_path / "split", parallel="fsdp")
+        run(tiny, corpus, tmp_path / "split", parallel="fsdp")
     assert_same(tmp_path / "one", tmp_path / "split", tolerance=1e-5)
 
 
@@ -464,7 +452,7 @@ def test_two_processes_are_one(folder_of_text, tmp_path, parallel, optimizer):
     own = ["--quiet", "--optimizer", optimizer]
     assert command.main(line(folder_of_text, tmp_path / "one", *own)) == 0
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    arguments = line(folder_of_text, tmp_path / "two", *own, "--accumulate", "2", "--parallel", parallel)
+    arguments = line(folder_of_text, tmp_path / "two", *own, "--parallel", parallel)
     done = subprocess.run(
         [*torchrun, "-m", "rope_lessons.lab", *arguments],
         env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=300,

@@ -82,7 +82,7 @@ def test_number_of_parameters() -> None:
 
 
 @pytest.mark.parametrize(("size", "least", "most"), [("0.3m", 0.29e6, 0.30e6), ("25m", 24.9e6, 25.1e6),
-                                                     ("87m", 87.2e6, 87.5e6), ("350m", 346e6, 348e6)])  # fmt: skip
+                                                     ("87m", 87.2e6, 87.5e6)])  # fmt: skip
 def test_pairs_of_sizes(size: str, least: float, most: float) -> None:
     """Both models of a size have about as many weights, so that a comparison means something."""
     found = [sizes.parameters(f"{kind}-{size}") for kind in ("gau", "transformer")]
