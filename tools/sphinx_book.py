@@ -24,13 +24,9 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
-from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 from tools import bibliography, execution, kinds, ledger, project
-
-LOGGER = logging.getLogger(__name__)
-
 
 # --- execution ------------------------------------------------------------------------------------------------
 

@@ -40,9 +40,6 @@ def _layers(length: int, window: int) -> int:
     return math.ceil((2 * length - 1) / (window - 1))
 
 
-Soft = Callable[[list[float], float, float, float, float], list[float]]
-
-
 def _mix(pushed: list[float], popped: list[float], kept: list[float], shares: Sequence[float]) -> list[float]:
     return [
         sum(s * x for s, x in zip(shares, places, strict=True)) for places in zip(pushed, popped, kept, strict=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from functools import partial
 from pathlib import Path
 
@@ -581,11 +580,3 @@ def test_library_phi3_drops_the_cache():
     assert not kept(phi, 17)
     assert kept(phi, 18)
     assert kept(plain, 17)
-
-
-def test_chapter_exists():
-    """Every labelled equation and theorem of the chapter has a test in this file."""
-    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", TEXT)
-    assert len(labels) == 12
-    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
-    assert not missing

@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -551,11 +550,3 @@ def test_library_torch_has_no_stack():
     assert "rnn" in names
     assert "lstm" in names
     assert not [name for name in names if "stack" in name or "tape" in name]
-
-
-def test_chapter_exists():
-    """Every labelled equation and theorem of the chapter has a test in this file."""
-    labels = re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", CHAPTER)
-    assert len(labels) == 8
-    missing = [label for label in labels if "test_" + label.replace("-", "_") not in globals()]
-    assert not missing
