@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -41,3 +42,20 @@ def test_nothing_heavy_is_imported() -> None:
     assert "rope_lessons" in new
     assert not [name for name in new if name in heavy or name.split(".")[0] in heavy]
     assert not [name for name in new if name.startswith(("rope_lessons.figures", "rope_lessons.lab"))]
+
+
+def test_the_import_reads_no_data() -> None:
+    """A third of a megabyte of Python, and no file of the book's data."""
+    program = """
+import sys, torch
+opened = []
+sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
+import rope_lessons
+own = [path for path in opened if "rope_lessons" in path and not path.endswith((".py", ".pyc"))]
+print(len(opened), own, sum(len(module.__loader__.get_data(module.__file__)) for name, module in sys.modules.items()
+                            if name.partition(".")[0] == "rope_lessons"))
+"""
+    count, own, size = re.fullmatch(r"(\d+) (.*) (\d+)\n", run(program)).groups()
+    assert int(count) > 20, "the hook sees the files"
+    assert own == "[]"
+    assert int(size) < 330_000

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomllib
 
 from rope_lessons._extras import EXTRAS, extra
 from tests import fresh
@@ -213,13 +212,3 @@ def test_other_import_errors_stay_what_they_are() -> None:
         importlib.import_module("matplotlib.nothing")
     with pytest.raises(ImportError, match=r"^cannot import name 'nothing' from 'tqdm'"), extra("lab", "it"):
         from tqdm import nothing  # noqa: F401
-
-
-def test_extras_are_those_of_the_project() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf8"))["project"]
-    wanted = {
-        name: tuple(re.match(r"[\w-]+", requirement)[0] for requirement in requirements)
-        for name, requirements in project["optional-dependencies"].items()
-        if name != "dev"
-    }
-    assert wanted == EXTRAS
