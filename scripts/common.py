@@ -64,7 +64,15 @@ def training_text() -> Tensor:
 
 def source() -> str:
     """The code of the model and of its training: a change of it trains anew."""
-    parts = (byte_lm.Block, byte_lm.ByteLM, byte_lm.build, byte_lm.batches, byte_lm.learning_rate, byte_lm.train)
+    parts = (
+        byte_lm.Block,
+        byte_lm.ByteLM,
+        byte_lm.build,
+        byte_lm.batches,
+        byte_lm.learning_rate,
+        byte_lm.next_byte_loss,
+        byte_lm.train,
+    )
     return "".join(inspect.getsource(part) for part in parts)
 
 

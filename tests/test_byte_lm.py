@@ -197,7 +197,9 @@ def test_seeds_decide_everything():
 
 
 def test_learning_rate_goes_up_and_down():
-    rates = [byte_lm.learning_rate(step, CONFIG) for step in range(CONFIG.steps)]
+    rates = [
+        byte_lm.learning_rate(step, CONFIG.learning_rate, CONFIG.warmup, CONFIG.steps) for step in range(CONFIG.steps)
+    ]
     assert max(rates) == pytest.approx(CONFIG.learning_rate)
     assert rates.index(max(rates)) in (CONFIG.warmup - 1, CONFIG.warmup)
     assert rates[-1] == pytest.approx(CONFIG.learning_rate / 10, rel=1e-2)

@@ -35,6 +35,7 @@ from rope_lessons.lab.rows import TableRow, rows
 from rope_lessons.lab.text import Corpus, batch_of
 from rope_lessons.lab.tiger import Tiger, parameter_groups
 from rope_lessons.methods import Positions
+from rope_lessons.models import byte_lm
 from rope_lessons.stored import flush, locked, naming, write_whole
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -124,6 +125,10 @@ class Recipe:
     def row(self) -> TableRow:
         return self.rows[self.scheme]
 
+    def rate(self, step: int) -> float:
+        """The learning rate of a step."""
+        return byte_lm.learning_rate(step, self.learning_rate, self.warmup, self.steps)
+
 
 def identity(recipe: Recipe, corpus_sha256: str) -> dict[str, Any]:
     """What a checkpoint is compared by: the recipe, the plan that its row stands for, and the text."""
@@ -170,14 +175,6 @@ def _tiger(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 OPTIMIZERS: dict[str, Callable[[nn.Module, Recipe], torch.optim.Optimizer]] = {"adamw": _adamw, "tiger": _tiger}
-
-
-def learning_rate(step: int, recipe: Recipe) -> float:
-    """Up in a straight line, then down along a cosine to a tenth."""
-    if step < recipe.warmup:
-        return recipe.learning_rate * (step + 1) / recipe.warmup
-    done = (step - recipe.warmup) / max(1, recipe.steps - recipe.warmup)
-    return recipe.learning_rate * (0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2)
 
 
 def positions_of(draw: Positions, recipe: Recipe, step: int) -> Tensor:
@@ -590,7 +587,7 @@ class Run:
         """One step; its loss, still on the device, of this process's windows."""
         recipe, mine = self.recipe, slice(self.own.rank, None, self.own.size)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(number, recipe)
+            group["lr"] = recipe.rate(number)
         windows = batch_of(
             self.corpus.train,
             number,

@@ -146,22 +146,35 @@ def batches(text: Tensor, config: Config, seed: int) -> Iterator[Tensor]:
         yield text[starts + offsets].long()
 
 
-def learning_rate(step: int, config: Config) -> float:
-    if step < config.warmup:
-        return config.learning_rate * (step + 1) / config.warmup
-    done = (step - config.warmup) / max(1, config.steps - config.warmup)
-    return config.learning_rate * (0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2)
+def learning_rate(step: int, largest: float, warmup: int, steps: int) -> float:
+    """Up in a straight line, then down along a cosine to a tenth."""
+    if step < warmup:
+        return largest * (step + 1) / warmup
+    done = (step - warmup) / max(1, steps - warmup)
+    return largest * (0.1 + 0.9 * (1 + math.cos(math.pi * done)) / 2)
 
 
-def train(model: ByteLM, text: Tensor, config: Config, seed: int, steps: int | None = None) -> list[float]:
-    """Train in place, all steps or the first few; the loss of every step, in nats per byte."""
+def next_byte_loss(model: nn.Module, windows: Tensor) -> Tensor:
+    """Nats per byte, each byte predicted from those before it."""
+    scores = model(windows[:, :-1])
+    return F.cross_entropy(scores.flatten(0, 1), windows[:, 1:].flatten())
+
+
+def train(
+    model: nn.Module,
+    text: Tensor,
+    config: Config,
+    seed: int,
+    steps: int | None = None,
+    loss_of: Callable[[nn.Module, Tensor], Tensor] = next_byte_loss,
+) -> list[float]:
+    """Train in place, all steps or the first few; the loss of every step."""
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=config.weight_decay)
     losses = []
     for step, windows in enumerate(islice(batches(text, config, seed), config.steps if steps is None else steps)):
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, config)
-        scores = model(windows[:, :-1])
-        loss = F.cross_entropy(scores.flatten(0, 1), windows[:, 1:].flatten())
+            group["lr"] = learning_rate(step, config.learning_rate, config.warmup, config.steps)
+        loss = loss_of(model, windows)
         optimizer.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -231,7 +244,7 @@ def round_weights(model: ByteLM) -> None:
             weight.copy_(weight.to(torch.bfloat16))
 
 
-def save(model: ByteLM, path: Path) -> None:
+def save(model: nn.Module, path: Path) -> None:
     with extra("book", "a stored model"):
         from safetensors.torch import save_file
 
@@ -245,9 +258,15 @@ def load(
 
     A checkpoint holds weights only: give the configuration and the plan of training if they are not the default ones.
     """
+    model = build(config or Config(), seed=0, plan=plan)
+    fill(model, path)
+    return model
+
+
+def fill(model: nn.Module, path: Path) -> None:
+    """Put stored weights into a model, which is ready to be tested then."""
     with extra("book", "a stored model"):
         from safetensors.torch import load_file
 
-    model = build(config or Config(), seed=0, plan=plan)
     model.load_state_dict({name: value.float() for name, value in load_file(path).items()})
-    return model.eval()
+    model.eval()

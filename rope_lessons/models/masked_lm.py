@@ -8,17 +8,16 @@ sampler, those of a test are whatever the test says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.methods import Positions
-from rope_lessons.models.byte_lm import Block, Config, batches, learning_rate
+from rope_lessons.models import byte_lm
+from rope_lessons.models.byte_lm import Block, Config
 from rope_lessons.schemes import Plan, scheme
 from rope_lessons.sinusoidal import sinusoidal_encoding
 
@@ -89,22 +88,15 @@ def train(
 
     ``sampler(length, generator=...)`` draws the positions of a step.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=config.weight_decay)
     masks, draws = (torch.Generator().manual_seed(2 * seed + n) for n in (0, 1))
-    losses = []
-    for step, windows in enumerate(islice(batches(text, config, seed), config.steps if steps is None else steps)):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, config)
-        tokens, hidden = hide(windows[:, :-1], masks)
+
+    def loss_of(model: nn.Module, windows: Tensor) -> Tensor:
+        shown = windows[:, :-1]
+        tokens, hidden = hide(shown, masks)
         positions = None if sampler is None else sampler(config.length, generator=draws).to(tokens.device)
-        scores = model(tokens, positions, only=hidden)
-        loss = F.cross_entropy(scores, windows[:, :-1][hidden])
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+        return F.cross_entropy(model(tokens, positions, only=hidden), shown[hidden])
+
+    return byte_lm.train(model, text, config, seed, steps, loss_of)
 
 
 @torch.no_grad()
@@ -137,9 +129,6 @@ def evaluate(
 
 def load(path: Path, config: Config, plan: Plan | None = None, additive: bool = False) -> MaskedLM:
     """A stored model, in float32. A checkpoint holds weights only: give what it was trained with."""
-    with extra("book", "a stored model"):
-        from safetensors.torch import load_file
-
     model = build(config, seed=0, plan=plan, additive=additive)
-    model.load_state_dict({name: value.float() for name, value in load_file(path).items()})
-    return model.eval()
+    byte_lm.fill(model, path)
+    return model

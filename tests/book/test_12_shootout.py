@@ -22,7 +22,7 @@ from rope_lessons.lab import sizes
 from rope_lessons.lab.deep_norm import TRUNCATED_STD, deep_norm, first_step
 from rope_lessons.lab.gau import GatedAttentionUnit, GAUConfig
 from rope_lessons.lab.tiger import Tiger
-from rope_lessons.lab.training import Recipe, learning_rate
+from rope_lessons.lab.training import Recipe
 from rope_lessons.stored import DATA
 
 ROOT = Path(__file__).parents[2]
@@ -240,7 +240,7 @@ def test_relatives_of_tiger(rates: tuple[float, float]):
 
 def reach(steps: int, rate: float) -> float:
     recipe = Recipe("gau-0.3m", steps=steps, learning_rate=rate)
-    return math.prod(1 + learning_rate(step, recipe) for step in range(steps)) - 1
+    return math.prod(1 + recipe.rate(step) for step in range(steps)) - 1
 
 
 def test_thm_shootout_reach():

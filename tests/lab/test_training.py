@@ -335,7 +335,7 @@ def test_positions_depend_on_seed_and_step_alone(tiny):
 
 def test_learning_rate(tiny):
     recipe = replace(tiny, warmup=4, steps=104, learning_rate=2.0)
-    rates = [training.learning_rate(step, recipe) for step in range(105)]
+    rates = [recipe.rate(step) for step in range(105)]
     assert rates[:5] == [0.5, 1.0, 1.5, 2.0, 2.0]
     assert rates[54] == pytest.approx(1.1)
     assert rates[104] == pytest.approx(0.2)
