@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever ends the process that writes them; and locks for them."""
+"""Stored results, and answers from them; files that are there whole or not at all, and locks for them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,237 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from rope_lessons._checks import near, shown
 from rope_lessons._extras import extra
 
 DATA = Path(__file__).parent / "data"  # the stored results and small models of the book
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """Rows of a stored result.
+
+    Args:
+        rows: dictionaries with the same columns; where a row lacks one, it is None there.
+
+    >>> rows = Table([{"seed": 0, "length": 64, "loss": 1.5}, {"seed": 0, "length": 512, "loss": 2.0},
+    ...               {"seed": 1, "length": 64, "loss": 1.0}, {"seed": 1, "length": 512, "loss": 4.0}])
+    >>> far = rows.where(length=512)
+    >>> far["loss"], far.mean("loss"), far.max("loss")
+    ([2.0, 4.0], 3.0, 4.0)
+    >>> [row["seed"] for row in far]
+    [0, 1]
+    >>> {length: found.mean("loss") for length, found in rows.by("length").items()}
+    {64: 1.25, 512: 3.0}
+    >>> rows.where(length=500)
+    Traceback (most recent call last):
+        ...
+    ValueError: length must be one of 64, 512, got 500
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]]):
+        given = list(rows)
+        self.columns = tuple(dict.fromkeys(column for row in given for column in row))
+        self._rows = [{column: row.get(column) for column in self.columns} for row in given]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Table of {len(self)} rows with {', '.join(self.columns)}"
+
+    def __getitem__(self, column: str) -> list[Any]:
+        """The values of a column, one of each row.
+
+        Raises:
+            ValueError: no such column.
+        """
+        _check_one_of("column", column, self.columns)
+        return [row[column] for row in self]
+
+    def where(self, **wanted: Any) -> Table:
+        """The rows that have the wanted values.
+
+        Args:
+            wanted: by column, a value; or several in a tuple, list, set or range, of which a row has to have one.
+
+        Raises:
+            ValueError: no such column, or a value that none of the rows has.
+        """
+        asked = {column: _several(column, value) for column, value in wanted.items()}
+        for column, values in asked.items():
+            there = _distinct(self[column])
+            for value in values:
+                _check_one_of(column, value, there)
+        found = Table(row for row in self if all(row[column] in values for column, values in asked.items()))
+        for column, values in asked.items():
+            for value in values:
+                if not any(row[column] == value for row in found):
+                    others = ", ".join(f"{name} = {wanted[name]!r}" for name in wanted if name != column)
+                    raise ValueError(f"no row has {column} = {value!r} together with {others}")
+        return found
+
+    def by(self, column: str) -> dict[Any, Table]:
+        """The rows of each value of a column; the values stand as they first come.
+
+        Raises:
+            ValueError: no such column.
+        """
+        return {value: self.where(**{column: value}) for value in _distinct(self[column])}
+
+    def mean(self, column: str) -> float:
+        """The mean of a column.
+
+        Raises:
+            ValueError: no such column, or it has a value that is no number.
+        """
+        return fmean(self._numbers(column))
+
+    def min(self, column: str) -> float:
+        """The least value of a column. It raises what :meth:`mean` does."""
+        return min(self._numbers(column))
+
+    def max(self, column: str) -> float:
+        """The greatest value of a column. It raises what :meth:`mean` does."""
+        return max(self._numbers(column))
+
+    def _numbers(self, column: str) -> list[float]:
+        values = self[column]
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"column must have numbers only, got {column!r} with {shown(value)}")
+        return values
+
+
+class Results(dict[str, Any]):
+    """A stored result: the entries of its header, and its tables by name."""
+
+    def __missing__(self, name: str) -> Any:
+        _check_one_of("name", name, self)
+
+
+def results(name: str) -> Results:
+    """A result that the book shows.
+
+    Args:
+        name: of a file in ``rope_lessons/data``, without its ending.
+
+    Returns:
+        What :func:`read_results` gives.
+
+    Raises:
+        ValueError: no such result.
+
+    >>> stored = results("radix")
+    >>> stored["date"], stored["seeds"]
+    ('2026-11-20', [0, 1, 2, 3, 4])
+    >>> far = stored["rows"].where(method="ntk-aware", length=512)
+    >>> print(f"{far.mean('accuracy'):.1%} ({far.min('accuracy'):.1%} to {far.max('accuracy'):.1%})")
+    37.6% (34.3% to 41.1%)
+    """
+    _check_one_of("name", name, sorted(path.stem for path in DATA.glob("*.json")))
+    return read_results(DATA / f"{name}.json")
+
+
+def read_results(path: Path) -> Results:
+    """What :func:`write_results` was given: the entries of the header, and each table as a :class:`Table`.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no file of results, or damaged.
+    """
+    try:
+        found = json.loads(path.read_text("utf8"))
+        tables = found.pop("tables", {})
+        return Results({**found, **{name: _unpacked(**table) for name, table in tables.items()}})
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no file of results, or damaged: {error}") from error
+
+
+def write_results(path: Path, header: Mapping[str, Any], **tables: Iterable[Mapping[str, Any]]) -> None:
+    """Write a file of results, whole or not at all: JSON, with a line for each row.
+
+    Args:
+        path: of the file.
+        header: where the results come from and what they were measured with: what JSON can hold.
+        tables: rows, by the name of their table. What all rows of a table have in common is written once.
+
+    Raises:
+        OSError: as :func:`write_whole`.
+        ValueError: a table has the name of an entry of the header; or a number is NaN or infinite.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "toy.json"
+    ...     write_results(path, {"steps": 100}, rows=[{"seed": 0, "loss": 1.5}, {"seed": 1, "loss": 2.5}])
+    ...     stored = read_results(path)
+    >>> stored["steps"], stored["rows"].mean("loss")
+    (100, 2.0)
+    """
+    if both := {"tables", *header} & tables.keys() or {"tables"} & header.keys():
+        raise ValueError(f"tables and header must have different names, and none be 'tables', got {sorted(both)}")
+    packed = ",\n".join(f"  {_json(name)}: {_packed(Table(rows))}" for name, rows in tables.items())
+    lines = [f" {_json(name)}: {_json(value)}" for name, value in header.items()]
+    content = ",\n".join([*lines, f' "tables": {{\n{packed}\n }}'])
+    write_whole(path, lambda unfinished: unfinished.write_text(f"{{\n{content}\n}}\n", "utf8"))
+
+
+def _packed(table: Table) -> str:
+    """A table as JSON. The values that all rows share stand apart, so that a long table stays small."""
+    texts = {column: [_json(value) for value in table[column]] for column in table.columns}
+    same = [column for column in table.columns if len(table) > 1 and len(set(texts[column])) == 1]
+    others = [column for column in table.columns if column not in same]
+    shared = ", ".join(f"{_json(column)}: {texts[column][0]}" for column in same)
+    rows = ",\n".join(f"    [{', '.join(texts[column][i] for column in others)}]" for i in range(len(table)))
+    return f'{{\n   "same": {{{shared}}},\n   "columns": {_json(others)},\n   "rows": [\n{rows}]}}'
+
+
+def _unpacked(same: Mapping[str, Any], columns: list[str], rows: list[list[Any]]) -> Table:
+    return Table({**same, **dict(zip(columns, row, strict=True))} for row in rows)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _several(name: str, value: Any) -> tuple[Any, ...]:
+    values = tuple(value) if isinstance(value, tuple | list | set | frozenset | range) else (value,)
+    if not values:
+        raise ValueError(f"{name} must be a value, or one or more of them, got {value!r}")
+    return values
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    """Each value once, in their order; they may be lists."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def _check_one_of(name: str, value: Any, there: Iterable[Any]) -> None:
+    choices = list(there)
+    if value not in choices:
+        hint = near(value, [choice for choice in choices if isinstance(choice, str)])
+        raise ValueError(
+            f"{name} must be one of {', '.join(map(repr, choices)) or 'nothing'}, got {shown(value)}{hint}"
+        )
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
 
 
 class InUseError(RuntimeError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import platform
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from rope_lessons.models import byte_lm
 from rope_lessons.schemes import Plan
-from rope_lessons.stored import DATA, write_whole
+from rope_lessons.stored import DATA, Table, read_results, write_results, write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / ".models"  # not committed: several scripts test the same models
@@ -100,8 +99,14 @@ def provenance(script: str) -> dict[str, Any]:
 
 def store(name: str, result: dict[str, Any]) -> None:
     """Write ``rope_lessons/data/NAME.json``, which a chapter reads."""
-    content = json.dumps(result, indent=1) + "\n"
-    write_whole(DATA / f"{name}.json", lambda path: path.write_text(content))
+    lists = {key: value for key, value in result.items() if isinstance(value, list) and value}
+    tables = {key: value for key, value in lists.items() if isinstance(value[0], dict)}
+    write_results(DATA / f"{name}.json", {key: result[key] for key in result if key not in tables}, **tables)
+
+
+def stored(path: Path) -> dict[str, Any]:
+    """What :func:`store` was given."""
+    return {name: list(value) if isinstance(value, Table) else value for name, value in read_results(path).items()}
 
 
 def digest(text: Tensor) -> str:

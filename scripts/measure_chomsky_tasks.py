@@ -10,14 +10,13 @@ where it was.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from typing import Any
 
 import arguments
 import torch
-from common import provenance, store
+from common import provenance, store, stored
 
 from rope_lessons.chomsky import TASKS, Task, blind_accuracy
 from rope_lessons.chomsky.blind import TEST_LENGTHS, token_table
@@ -62,7 +61,7 @@ def main() -> None:
 def start(fresh: bool) -> dict[str, Any]:
     path = DATA / f"{NAME}.json"
     if path.exists() and not fresh:
-        return json.loads(path.read_text())
+        return stored(path)
     settings = {
         "batch": BATCH,
         "samples": {"score": SAMPLES, "one_length": MANY},

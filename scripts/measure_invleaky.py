@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
@@ -21,7 +20,7 @@ from typing import Any
 
 import arguments
 import torch
-from common import MODELS, digest, measure, provenance, source, store, train_and_keep, trained, training_text
+from common import MODELS, digest, measure, provenance, source, store, stored, train_and_keep, trained, training_text
 from torch import Tensor
 
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
@@ -201,7 +200,7 @@ def result_of(name: str, seed: int, windows: Tensor) -> list[dict]:
 def main(seeds: tuple[int, ...], fresh: bool) -> None:
     windows = byte_lm.evaluation_windows()[::4]
     path = DATA / "invleaky.json"
-    old = {} if fresh or not path.exists() else json.loads(path.read_text("utf8"))
+    old = {} if fresh or not path.exists() else stored(path)
     rows = old.get("rows", [])
     settings = {
         "seeds": list(seeds),

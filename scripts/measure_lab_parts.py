@@ -11,7 +11,6 @@ interrupted run goes on where it was.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ import arguments
 import numpy as np
 import torch
 import torch.nn.functional as F
-from common import provenance, store
+from common import provenance, store, stored
 from torch import nn
 
 from rope_lessons.lab import checkpoint, sizes, text, training
@@ -73,9 +72,9 @@ def start(corpus: Corpus, steps: int, fresh: bool) -> dict[str, Any]:
     }
     path = DATA / f"{NAME}.json"
     if path.exists() and not fresh:
-        stored = json.loads(path.read_text())
-        if all(stored[name] == value for name, value in settings.items()):
-            return stored
+        before = stored(path)
+        if all(before[name] == value for name, value in settings.items()):
+            return before
         raise SystemExit("the stored result has other settings: start again with --fresh")
     return provenance(__file__) | settings | {"runs": []}
 

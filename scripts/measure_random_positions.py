@@ -13,7 +13,6 @@ log_64(n) is 1 throughout, and the training is the same with and without it. It 
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -22,7 +21,7 @@ from typing import Any
 
 import arguments
 import torch
-from common import MODELS, digest, provenance, source, store, train_and_keep, training_text
+from common import MODELS, digest, provenance, source, store, stored, train_and_keep, training_text
 from torch import Tensor
 
 import rope_lessons as rl
@@ -167,7 +166,7 @@ def cost() -> dict[str, float]:
 def keep(settings: dict[str, Any], **found: list[dict]) -> None:
     """Put what was found into the stored file, in the place of what was there of the same models."""
     path = DATA / "random_positions.json"
-    stored = json.loads(path.read_text("utf8")) if path.exists() else {}
+    before = stored(path) if path.exists() else {}
 
     def label(row: dict) -> tuple:
         return tuple(row[key] for key in ("seed", "encoding", "training"))
@@ -175,10 +174,10 @@ def keep(settings: dict[str, Any], **found: list[dict]) -> None:
     parts = {}
     for part in PARTS:
         new = found.get(part, [])
-        others = [row for row in stored.get(part, []) if label(row) not in map(label, new)]
+        others = [row for row in before.get(part, []) if label(row) not in map(label, new)]
         parts[part] = sorted(others + new, key=lambda row: row["seed"])
     seeds = sorted({row["seed"] for row in parts["rows"]})
-    cost = {"cost": stored["cost"]} if "cost" in stored else {}
+    cost = {"cost": before["cost"]} if "cost" in before else {}
     store("random_positions", {**provenance(__file__), "seeds": seeds, **cost, **settings, **parts})
 
 

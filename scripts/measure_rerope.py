@@ -10,7 +10,6 @@ that of chapter 03.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,7 @@ from typing import Any
 
 import arguments
 import torch
-from common import digest, measure, provenance, store, trained
+from common import digest, measure, provenance, store, stored, trained
 from measure_local import trained_model
 from torch import Tensor
 
@@ -186,7 +185,7 @@ def recall_rows(seed: int, windows: Tensor) -> list[dict]:
 def keep(seed: int, found: dict[str, list[dict]], settings: dict[str, Any]) -> None:
     """Put the rows of a seed into the stored file, in the place of those that it had: a run may be done in pieces."""
     path = DATA / "rerope.json"
-    old = json.loads(path.read_text("utf8")) if path.exists() else {}
+    old = stored(path) if path.exists() else {}
     tables = {name: old.get(name, []) for name in TABLES}
     for name, rows in found.items():
         others = [row for row in tables[name] if row["seed"] != seed]

@@ -39,7 +39,6 @@ Each line trains a model, tests all rows that it serves, and adds them to the ta
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import multiprocessing
 import sys
@@ -66,7 +65,7 @@ from rope_lessons.lab.table.finished import Trained
 from rope_lessons.lab.table.packed import pack, unpack
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Recipe, Team
-from rope_lessons.stored import DATA, read_sealed, write_sealed
+from rope_lessons.stored import DATA, read_results, read_sealed, write_sealed
 
 OUT = MODELS / "table"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -284,7 +283,7 @@ def measured_elsewhere(result: Path) -> list[dict[str, Any]]:
     if not result.exists():
         return []
     try:
-        return list(json.loads(result.read_text())["trainings"])
+        return list(read_results(result)["trainings"])
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{result} is damaged: {error!r}. Delete it, or take it from git again") from error
 

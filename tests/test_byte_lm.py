@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 
 import pytest
 import torch
 
 import rope_lessons as rl
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import DATA, results
 from tools.project import ROOT
 
-STORED = json.loads((DATA / "radix.json").read_text("utf8"))
+STORED = results("radix")
 CONFIG = byte_lm.Config()
 
 
@@ -52,7 +51,7 @@ def test_results_say_where_they_come_from():
 def test_test_text_is_the_stored_one(windows):
     assert windows.shape == (104, 513)
     assert hashlib.sha256(windows.numpy().tobytes()).hexdigest() == STORED["test_text"]["sha256"]
-    stored = json.loads((DATA / "radix_eval_text.json").read_text("utf8"))
+    stored = results("radix_eval_text")
     assert all(byte_lm.is_held_out(name) for name in stored["files"])
     assert "PSF License" in stored["licence"]
 

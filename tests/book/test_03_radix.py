@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 
@@ -14,7 +13,7 @@ import rope_lessons as rl
 from rope_lessons.figures import radix as figures
 from rope_lessons.models import byte_lm
 from rope_lessons.radix import NTK_VARIANTS
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 from tests.llama import last_states, llama
 
 CASES = [(128, 8.0), (64, 4.0), (16, 8.0), (4, 8.0), (128, 1.5)]
@@ -291,7 +290,7 @@ def test_open_hands_decide_the_reach(accuracy):
 
 def test_what_the_cache_costs():
     """Raw keys against turned keys, in all five seeds: better over the whole text, worse from byte 320 on."""
-    stored = json.loads((DATA / "radix.json").read_text("utf8"))
+    stored = results("radix")
     raw, turned = (
         torch.tensor([r["accuracy_by_eighth"] for r in stored["rows"] if r["method"] == name])
         for name in ("cache-raw", "cache-turned")

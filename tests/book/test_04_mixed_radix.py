@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import mixed_radix as figures
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
 CLOCK = (60, 60, 24, 7)
 EXPONENTS = (0, 0.25, 0.5, 0.625, 0.75, 1)
@@ -271,7 +270,7 @@ def test_exercises_in_numbers():
 
 @pytest.fixture(scope="module")
 def stored():
-    return json.loads((DATA / "mixed_radix.json").read_text("utf8"))
+    return results("mixed_radix")
 
 
 @pytest.fixture(scope="module")
@@ -288,14 +287,13 @@ def accuracies(stored):
 
 
 def test_stored_result_is_complete(stored):
-    """Two copies, one content; the script, five seeds, every row once; and the models are those of chapter 03."""
+    """The script, five seeds, every row once; and the models are those of chapter 03."""
     root = Path(__file__).parents[2]
-    assert json.loads((root / "results" / "mixed_radix.json").read_text("utf8")) == stored
     assert (root / stored["script"]).exists()
     assert stored["seeds"] == [0, 1, 2, 3, 4]
     keys = [tuple(row[k] for k in ("seed", "scale", "method", "factor", "text", "length")) for row in stored["rows"]]
     assert len(keys) == len(set(keys)) == 5 * (16 * (3 + 2 + 3) + 4 * 10)
-    before = json.loads((DATA / "radix.json").read_text("utf8"))
+    before = results("radix")
     assert stored["test_text"] == before["test_text"]
     for row in before["rows"]:
         if row["method"] in ("rope", "pi", "ntk-old", "ntk-fixed", "ntk-aware"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,11 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import circles as figures
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 from tests.llama import last_states, llama
 
 TEXT = (Path(__file__).parents[2] / "book" / "05_circles.md").read_text("utf8")
-STORED = json.loads((DATA / "circles.json").read_text("utf8"))
+STORED = results("circles")
 CASES = [(128, 4096, 10_000.0), (8, 512, 10_000.0), (64, 64, 10_000.0), (128, 8192, 500_000.0)]
 
 
@@ -285,11 +284,10 @@ def at(method: str, length: int) -> torch.Tensor:
 
 def test_results_say_where_they_come_from():
     root = Path(__file__).parents[2]
-    assert json.loads((root / "results" / "circles.json").read_text("utf8")) == STORED
     assert (root / STORED["script"]).exists()
     assert {"date", "hardware", "python", "torch", "seeds", "config"} <= STORED.keys()
     assert STORED["seeds"] == [0, 1, 2, 3, 4]
-    chapter_03 = json.loads((DATA / "radix.json").read_text("utf8"))
+    chapter_03 = results("radix")
     assert STORED["config"] == chapter_03["config"]
     assert STORED["test_text"] == chapter_03["test_text"]
     # The same models: plain RoPE and PI are measured in both chapters.
@@ -314,7 +312,7 @@ def test_ramp_and_temperature():
     """The first two tables of the section."""
     others = ("rope", "pi", "ntk-aware", "ntk-mixed", "by-parts", "llama3", "yarn-ramp")
     assert all(bool((at("yarn", 512) > at(other, 512)).all()) for other in others)
-    chapter_03 = json.loads((DATA / "radix.json").read_text("utf8"))["rows"]
+    chapter_03 = results("radix")["rows"]
     means = {
         name: sum(100 * r["accuracy"] for r in chapter_03 if r["method"] == name and r["length"] == 512) / 5
         for name in {row["method"] for row in chapter_03}

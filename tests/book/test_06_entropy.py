@@ -3,7 +3,6 @@ on libraries."""
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import pairwise
 from pathlib import Path
@@ -18,9 +17,9 @@ import torch.nn.functional as F
 import rope_lessons as rl
 from rope_lessons.figures import entropy as figures
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
-STORED = json.loads((DATA / "entropy.json").read_text("utf8"))
+STORED = results("entropy")
 
 
 def entropy_by_hand(scores: list[float]) -> float:

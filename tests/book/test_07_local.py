@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import rope_lessons as rl
 from rope_lessons.figures import local as figures
 from rope_lessons.models import byte_lm, recall
-from rope_lessons.stored import DATA
+from rope_lessons.stored import DATA, results
 
-STORED = json.loads((DATA / "local.json").read_text("utf8"))
+STORED = results("local")
 CHAPTER = (Path(__file__).parents[2] / "book" / "07_local.md").read_text("utf8")
 
 

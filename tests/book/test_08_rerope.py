@@ -3,7 +3,6 @@ on libraries."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -18,11 +17,11 @@ import rope_lessons as rl
 from rope_lessons.engine import kernels
 from rope_lessons.figures import rerope as figures
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "08_rerope.md").read_text("utf8")
-STORED = json.loads((DATA / "rerope.json").read_text("utf8"))
+STORED = results("rerope")
 SLOPES = (0.0, 1 / 8, 1.0, 16.0)
 
 
@@ -477,7 +476,7 @@ def test_questions_tell_what_the_loss_does_not():
 
 def test_lowest_loss_of_the_models_that_were_asked():
     """Chapter 07's models: a plain window is bad by the loss too; with the sink it has the lowest, and guesses."""
-    local = json.loads((DATA / "local.json").read_text("utf8"))
+    local = results("local")
 
     def of(test):
         found = [row for row in local["rows"] if (row["method"], row["test"]) == ("rope", test)]
@@ -497,7 +496,7 @@ def test_lowest_loss_of_the_models_that_were_asked():
 
 def test_speed_of_longer_runs():
     """The sentence under the times: 1.1 to 1.3, less as the text grows."""
-    stored = json.loads((ROOT / "results" / "bench_cpu.json").read_text("utf8"))["forward"]
+    stored = results("bench_cpu")["forward"]
     for name in ("rerope", "leaky-rerope"):
         rows = [row for row in stored if row["what"] == f"{name}, w = 1024, forward"]
         assert [row["length"] for row in rows] == [4096, 8192, 16_384]

@@ -3,7 +3,6 @@ on a library."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import invleaky as figures
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "09_invleaky.md").read_text("utf8")
-STORED = json.loads((DATA / "invleaky.json").read_text("utf8"))
+STORED = results("invleaky")
 
 
 def g(x: float, window: float, slope: float) -> float:
@@ -304,14 +303,14 @@ def test_base():
 
 
 def test_training_step_is_that_of_the_benchmark():
-    (row,) = json.loads((ROOT / "results" / "bench_cpu.json").read_text("utf8"))["training_step"]
+    (row,) = results("bench_cpu")["training_step"]
     assert (row["length"], row["shape"]) == (1024, "2 layers, width 512, head_dim 64, float32")
     assert "w = 256, slope 16" in row["what"]
     assert f"{row['ratio']:.2f} times the step" in CHAPTER
 
 
 def test_attention_alone_is_that_of_the_benchmark():
-    rows = json.loads((ROOT / "results" / "bench_cpu.json").read_text("utf8"))["forward_and_backward"]
+    rows = results("bench_cpu")["forward_and_backward"]
     leaky = {row["length"]: row["ratio"] for row in rows if row["what"].startswith("leaky-rerope, w = 1024")}
     assert f"{leaky[4096]:.2f} times as long at 4096 tokens and {leaky[16_384]:.2f} times at 16 384" in CHAPTER
 

@@ -4,7 +4,6 @@ on libraries."""
 from __future__ import annotations
 
 import inspect
-import json
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -19,11 +18,11 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import random_positions as figures
 from rope_lessons.models import byte_lm, masked_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "10_random_positions.md").read_text("utf8")
-STORED = json.loads((DATA / "random_positions.json").read_text("utf8"))
+STORED = results("random_positions")
 N, P = 64, 2048
 SIZES = [(n, p) for p in range(1, 9) for n in range(1, p + 1)]
 

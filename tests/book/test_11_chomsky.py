@@ -4,7 +4,6 @@ and its remarks on libraries."""
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -15,12 +14,12 @@ import pytest
 import torch
 
 import rope_lessons as rl
+from rope_lessons import stored
 from rope_lessons.chomsky import TASKS, blind_accuracy, playground, recurrent, results
 from rope_lessons.chomsky.blind import blind_score, token_table
 from rope_lessons.chomsky.training import PUBLISHED, REDUCED, generator
 from rope_lessons.figures import chomsky as figures
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "11_chomsky.md").read_text("utf8")
@@ -300,10 +299,10 @@ def test_brackets_are_often_zero():
 
 
 def test_stored_blind_scores():
-    stored = json.loads((DATA / "chomsky_tasks.json").read_text("utf8"))
-    assert list(stored["tasks"]) == list(TASKS)
-    assert stored["tasks"]["bucket_sort"]["code"]["blind_score"] == pytest.approx(0.9013, abs=1e-4)
-    for name, row in stored["tasks"].items():
+    tasks = stored.results("chomsky_tasks")["tasks"]
+    assert list(tasks) == list(TASKS)
+    assert tasks["bucket_sort"]["code"]["blind_score"] == pytest.approx(0.9013, abs=1e-4)
+    for name, row in tasks.items():
         if name not in ("bucket_sort", "modular_arithmetic_brackets"):
             assert abs(row["code"]["blind_score"] - TASKS[name].chance) < 0.02, name
 

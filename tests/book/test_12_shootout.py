@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 import math
 import re
 from pathlib import Path
@@ -23,11 +22,11 @@ from rope_lessons.lab.deep_norm import TRUNCATED_STD, deep_norm, first_step
 from rope_lessons.lab.gau import GatedAttentionUnit, GAUConfig
 from rope_lessons.lab.tiger import Tiger
 from rope_lessons.lab.training import Recipe
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
-PARTS = json.loads((DATA / "lab_parts.json").read_text("utf8"))
+PARTS = results("lab_parts")
 
 
 # --- the unit ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from rope_lessons.chomsky.__main__ import changed, lock, main
 from rope_lessons.chomsky.grid import CONFIGURATIONS, VARIANTS, Job, groups, jobs
 from rope_lessons.chomsky.recurrent import Recurrent
 from rope_lessons.chomsky.training import PROTOCOLS, PUBLISHED, REDUCED, DamagedCheckpoint, Protocol, Training, previous
-from tools.project import ROOT
 
 TINY = Protocol(
     longest=6, batch=3, steps=6, max_position=64, test_lengths=(7, 9), samples=5, test_batch=4, width=16, layers=2,
@@ -516,7 +515,6 @@ def test_set_changes_the_protocol():
 @pytest.mark.skipif(not results.PACKAGED.exists(), reason="no part of the reduced grid has been done yet")
 def test_stored_results():
     rows = results.read()
-    assert rows == results.read(ROOT / "results" / "chomsky_reduced.csv")
     assert {row.protocol for row in rows} == {REDUCED.digest()}
     assert all(row.reduced and row.task in TASKS and 0 <= row.accuracy <= 1 for row in rows)
     each = {(row[:7], row.length) for row in rows}

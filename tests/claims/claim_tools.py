@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
 B = 10_000.0
 
@@ -109,7 +108,7 @@ def _score(length: int, scheme: rl.Scheme | None, frequencies: tuple[float, ...]
 
 def stored_rows(name: str, table: str = "rows") -> list[dict[str, Any]]:
     """One table of a stored result, such as ``radix`` (five seeds)."""
-    rows: list[dict[str, Any]] = json.loads((DATA / f"{name}.json").read_text("utf8"))[table]
+    rows: list[dict[str, Any]] = results(name)[table]
     return rows
 
 

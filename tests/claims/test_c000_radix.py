@@ -5,14 +5,13 @@ Two claims of document 001 about interpolation and NTK are here too, because the
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 import torch
 
 import rope_lessons as rl
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
 
 def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
@@ -20,7 +19,7 @@ def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
 
 
 def mean_accuracy(method: str, length: int) -> float:
-    stored = json.loads((DATA / "radix.json").read_text("utf8"))
+    stored = results("radix")
     found = [r["accuracy"] for r in stored["rows"] if (r["method"], r["length"]) == (method, length)]
     assert len(found) == len(stored["seeds"])
     return sum(found) / len(found)

@@ -1,11 +1,9 @@
 """Document 003: what the author saw on a masked language model, on the small encoders of chapter 10."""
 
-import json
-
+from rope_lessons import stored
 from rope_lessons.chomsky import results
-from rope_lessons.stored import DATA
 
-STORED = json.loads((DATA / "random_positions.json").read_text("utf8"))
+STORED = stored.results("random_positions")
 SEEDS = STORED["seeds"]
 
 

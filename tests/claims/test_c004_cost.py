@@ -3,7 +3,6 @@
 Products are counted by PyTorch's counter on tensors without memory (device "meta"), pairs at the calls of the kernels.
 """
 
-import json
 from typing import Any
 
 import pytest
@@ -14,9 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import rope_lessons as rl
 from rope_lessons.engine import cache as cache_module
 from rope_lessons.engine import kernels
-from rope_lessons.stored import DATA
+from rope_lessons.stored import results
 
-BENCHMARK = DATA / "bench_cpu.json"
 LENGTH, WINDOW, DIM = 96, 16, 16
 ROPE = rl.scheme("rope", dim=DIM)
 
@@ -99,7 +97,7 @@ def test_bent_distance_through_stock_kernels():
             results.append([output, *torch.autograd.grad((output * weights).sum(), tensors)])
         for fused, dense in zip(*results, strict=True):
             torch.testing.assert_close(fused, dense, atol=1e-11, rtol=1e-11)
-    stored = json.loads(BENCHMARK.read_text("utf8"))  # slower they are, less the longer the text is
+    stored = results("bench_cpu")  # slower they are, less the longer the text is
     for part in ("forward", "forward_and_backward"):
         for name in ("rerope", "leaky-rerope"):
             ratios = [row["ratio"] for row in stored[part] if row["what"].startswith(f"{name}, ")]
@@ -130,7 +128,7 @@ def test_invleaky_infers_as_plain_rope(scored):
 def test_the_slowdown_of_training(scored):
     """The stored benchmark: a step costs more than with plain RoPE, by far less than a half. The test plan is RoPE, and
     the pairs of training are those of plain attention."""
-    (step,) = json.loads(BENCHMARK.read_text("utf8"))["training_step"]
+    (step,) = results("bench_cpu")["training_step"]
     assert 1.02 < step["ratio"] < 1.2
     (test,) = set(rl.METHODS["invleaky"](layers=2, dim=64, window=16, slope=16).test)
     assert test == rl.scheme("rope", dim=64)

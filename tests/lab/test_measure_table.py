@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import importlib
-import json
 import shutil
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ import torch
 
 from rope_lessons.lab import checkpoint, sizes, text, training
 from rope_lessons.lab.rows import OWN
-from rope_lessons.stored import InUseError
+from rope_lessons.stored import InUseError, read_results
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -54,21 +53,21 @@ def test_trainings_one_after_the_other(script, options, tmp_path, capsys):
     """The first on a machine, the second on another, which has the files of the results alone."""
     script.measure_all(options)
     result = tmp_path / "data" / "table_tiny_trainings.json"
-    first = json.loads(result.read_text())
+    first = read_results(result)
     assert "0.10 passes" in capsys.readouterr().out
     assert rows_of(tmp_path) == {OWN, "alibi"}
 
     shutil.rmtree(script.OUT)
     options.trainings, options.join = ["nope"], True
     script.measure_all(options)
-    second = json.loads(result.read_text())
+    second = read_results(result)
     assert rows_of(tmp_path) == {OWN, "alibi", "nope"}
     assert [line["training"] for line in second["trainings"]] == ["alibi", "nope"]
-    assert second["trainings"][0] == first["trainings"][0]
+    before, line = second["trainings"]
+    assert [before] == list(first["trainings"])
     with zipfile.ZipFile(tmp_path / "data" / "table_tiny" / "seed-0.zip") as file:
         assert {name.split("/")[1] for name in file.namelist() if "/" in name} == {"alibi", "nope"}
 
-    line = second["trainings"][1]
     assert line["checkpoint"] == checkpoint.load(checkpoint.stored(script.OUT / "tiny" / "nope" / "seed-0")[-1]).sha256
     assert line["tokens"] == 12 * 4 * 32
     assert line["gap"] == pytest.approx(line["test_loss"] - line["train_loss"], abs=2e-5)
@@ -121,7 +120,7 @@ def test_damaged_files_of_a_table(script, options, tiny, tmp_path, capsys):
     older, last = checkpoint.stored(folder)
     kept = older.read_bytes()
     script.measure_all(options)
-    first = json.loads(result.read_text())["trainings"]
+    first = list(read_results(result)["trainings"])
     assert checkpoint.stored(folder) == [last]
     capsys.readouterr()
     older.write_bytes(kept)
@@ -131,7 +130,7 @@ def test_damaged_files_of_a_table(script, options, tiny, tmp_path, capsys):
     said = capsys.readouterr()
     assert "00000012.safetensors is damaged" in said.err
     assert "measured.json is damaged: Expecting value" in said.out
-    again = json.loads(result.read_text())["trainings"]
+    again = list(read_results(result)["trainings"])
     assert [line["checkpoint"] for line in again] == [line["checkpoint"] for line in first]
     assert again[0]["test_loss"] == first[0]["test_loss"]
 
