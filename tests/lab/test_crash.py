@@ -20,7 +20,7 @@ import pytest
 from rope_lessons.lab import __main__ as lab
 from rope_lessons.lab import checkpoint, sizes, training
 from rope_lessons.lab.table import finished, jobs, packed
-from rope_lessons.lab.table.counts import keep, read_stored, read_zip
+from rope_lessons.lab.table.counts import read_file, read_zip, write_file
 from rope_lessons.lab.table.finished import TableError
 from rope_lessons.lab.training import Recipe, read_losses
 from rope_lessons.stored import read_sealed, write_sealed
@@ -370,13 +370,13 @@ def test_a_damaged_packed_file(root, damage):
 def test_every_byte_of_counts_counts(root):
     """Wherever one bit changes, the counts are refused, or are the same: a date in a zip file says nothing."""
     path = root / "counts.npz"
-    keep(path, {"1 hits": np.arange(6.0).reshape(2, 3), "1 tokens": np.full(2, 7.0)}, "of these")
+    write_file(path, "of these", {"1 hits": np.arange(6.0).reshape(2, 3), "1 tokens": np.full(2, 7.0)})
     content = path.read_bytes()
-    whole, refusals = read_stored(path, "of these"), 0
+    whole, refusals = read_file(path, "of these"), 0
     for place in range(len(content)):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :])
         try:
-            found = read_stored(path, "of these")
+            found = read_file(path, "of these")
         except ValueError:
             refusals += 1
         else:

@@ -28,9 +28,7 @@ def read_counts(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation
         TableError: it is not counted yet, or the file is damaged.
     """
     try:
-        found = read_stored(path_of(model, row), key_of(model, row, corpus, tests))
-    except FileNotFoundError:
-        found = None
+        found = find_counts(model, row, corpus, tests)
     except ValueError as error:
         raise TableError(f"{error}. Test {model.folder} again") from error
     if found is None:
@@ -38,11 +36,27 @@ def read_counts(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation
     return found
 
 
-def path_of(model: Trained, row: TableRow) -> Path:
+def find_counts(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> Counts | None:
+    """What is counted of a model and a row; None if nothing is, or of another checkpoint, text or test.
+
+    Raises:
+        ValueError: a damaged file.
+    """
+    return read_file(_path(model, row), _key(model, row, corpus, tests))
+
+
+def keep_counts(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation, counts: Counts) -> None:
+    """Write what :func:`find_counts` finds."""
+    path = _path(model, row)
+    path.parent.mkdir(exist_ok=True)
+    write_file(path, _key(model, row, corpus, tests), counts)
+
+
+def _path(model: Trained, row: TableRow) -> Path:
     return model.folder / "tests" / f"{row.name}.npz"
 
 
-def key_of(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> str:
+def _key(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> str:
     """What the counts depend on."""
     drawn = row.method.test_positions
     parts = {
@@ -57,11 +71,10 @@ def key_of(model: Trained, row: TableRow, corpus: Corpus, tests: Evaluation) -> 
     return json.dumps(parts, sort_keys=True)
 
 
-def read_stored(path: Path, key: str) -> Counts | None:
-    """What is counted, or None if it was counted of something else.
+def read_file(path: Path, key: str) -> Counts | None:
+    """What :func:`write_file` wrote; None if there is no file, or one with another key.
 
     Raises:
-        FileNotFoundError: it is not counted.
         ValueError: a damaged file.
     """
     try:
@@ -71,19 +84,20 @@ def read_stored(path: Path, key: str) -> Counts | None:
         if seal != _seal(of, found):
             raise ValueError("its SHA-256 is not the one that it was written with")
     except FileNotFoundError:
-        raise
+        return None
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     return found if of == key else None
 
 
-def keep(path: Path, counts: Counts, key: str) -> None:
+def write_file(path: Path, key: str, counts: Counts) -> None:
+    """Write counts, whole or not at all."""
+
     def write(unfinished: Path) -> None:
         contents: dict[str, Any] = {"key": np.array(key), "seal": np.array(_seal(key, counts)), **counts}
         with unfinished.open("wb") as file:
             np.savez_compressed(file, **contents)
 
-    path.parent.mkdir(exist_ok=True)
     write_whole(path, write)
 
 

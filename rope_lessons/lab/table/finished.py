@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from rope_lessons.lab import checkpoint, training
 from rope_lessons.lab.rows import TableRow, own_row
 from rope_lessons.lab.training import Recipe
-from rope_lessons.stored import read_sealed
+from rope_lessons.stored import read_sealed, write_sealed
 
 ABOUT = "trained.json"  # in the folder of a training: what the table says of it, once its weights are gone too
 
@@ -32,6 +35,23 @@ class Trained:
     def group(self) -> Recipe:
         """Models that differ in nothing but the seed stand in one line."""
         return replace(self.recipe, seed=0)
+
+    @property
+    def weights(self) -> Path | None:
+        """Its last checkpoint; None where only what was counted is left."""
+        return max(checkpoint.stored(self.folder), key=checkpoint.step_of, default=None)
+
+    def load(self, device: torch.device | str = "cpu") -> nn.Module:
+        """The model, ready to be tested, where the weights are here."""
+        path = self.weights
+        if path is None:
+            raise TableError(f"{self.folder} has no weights")
+        return training.load(path, device)[0]
+
+    def keep_about(self, tested: Mapping[str, str]) -> None:
+        """Write down where it is tested: what :func:`about_of` reads."""
+        identity = training.identity(self.recipe, self.corpus)
+        write_sealed(self.folder / ABOUT, {"recipe": identity, "sha256": self.sha256, "tested": tested})
 
 
 def find(places: Iterable[Path]) -> list[Trained]:

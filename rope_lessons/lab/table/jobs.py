@@ -16,14 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from rope_lessons.lab import checkpoint, training
+from rope_lessons.lab import training
 from rope_lessons.lab.rows import TableRow
-from rope_lessons.lab.table.counts import keep, key_of, path_of, read_stored
-from rope_lessons.lab.table.finished import ABOUT, TableError, Trained, about_of, rows_of
+from rope_lessons.lab.table.counts import find_counts, keep_counts
+from rope_lessons.lab.table.finished import TableError, Trained, about_of, rows_of
 from rope_lessons.lab.table.scoring import Evaluation, count
 from rope_lessons.lab.text import Corpus, natural_windows
 from rope_lessons.lab.training import DTYPES
-from rope_lessons.stored import write_sealed
 
 
 def count_all(
@@ -73,7 +72,7 @@ def count_all(
     jobs = [
         (model, row) for model in models for row in _uncounted(model, rows_of(model.recipe, wanted), corpus, tests, say)
     ]
-    if without := [(model, row) for model, row in jobs if not checkpoint.stored(model.folder)]:
+    if without := [(model, row) for model, row in jobs if model.weights is None]:
         model, row = without[0]
         raise TableError(f"{model.folder} is not tested with {row.name!r} yet, and its weights are not here")
     for length in {model.recipe.train_length for model, _ in jobs}:
@@ -86,13 +85,11 @@ def count_all(
             if time.monotonic() > end:
                 return False
             if loaded is None or loaded[0] != model:
-                loaded = model, training.load(checkpoint.stored(model.folder)[-1], device)[0]
-                identity = training.identity(model.recipe, model.corpus)
-                about = {"recipe": identity, "sha256": model.sha256, "tested": _where()}
-                write_sealed(model.folder / ABOUT, about)  # first: whoever is interrupted from here on comes back
+                loaded = model, model.load(device)
+                model.keep_about(_where())  # first: whoever is interrupted from here on comes back
             recipe = model.recipe
             counts = count(loaded[1], row, corpus, recipe.train_length, tests, DTYPES[recipe.dtype])
-            keep(path_of(model, row), counts, key_of(model, row, corpus, tests))
+            keep_counts(model, row, corpus, tests, counts)
     return True
 
 
@@ -128,10 +125,8 @@ def _uncounted(
     found = []
     for row in rows:
         try:
-            if read_stored(path_of(model, row), key_of(model, row, corpus, tests)) is None:
+            if find_counts(model, row, corpus, tests) is None:
                 found.append(row)
-        except FileNotFoundError:
-            found.append(row)
         except ValueError as error:
             say(f"{error}. The row is counted again")
             found.append(row)
