@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests import fresh
+from tools.project import ROOT
+from tools.release import build_package
 
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
@@ -36,7 +37,7 @@ def _seed() -> None:
 @pytest.fixture(scope="session")
 def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The source archive and the wheel of a release."""
-    return fresh.build(tmp_path_factory.mktemp("release"))
+    return build_package(ROOT, tmp_path_factory.mktemp("release"))
 
 
 @pytest.fixture(scope="session")

@@ -1,51 +1,17 @@
-"""The files of a release, built as a release builds them, and new environments with nothing but what is put in."""
+"""New environments, with nothing but what is put into them."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tools.project import ROOT
-
-SOURCES = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "tests", "tools")
 THIRD_PARTY = Path(sysconfig.get_path("purelib"))
-
-
-def copy_sources(folder: Path) -> Path:
-    """The checkout as far as it could have a part in a release, without what earlier builds left in it."""
-    for name in ("rope_lessons", *SOURCES):
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / name, folder / name)
-    return folder
-
-
-def build(folder: Path) -> tuple[Path, Path]:
-    """The source archive, and the wheel that is built from the archive alone."""
-    sources = folder / "sources"
-    sources.mkdir(parents=True)
-    _setuptools("build_sdist", copy_sources(sources), folder)
-    (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder / "archive", filter="data")
-    (unpacked,) = (folder / "archive").iterdir()
-    _setuptools("build_wheel", unpacked, folder)
-    (wheel,) = folder.glob("*.whl")
-    return archive, wheel
-
-
-def _setuptools(what: str, sources: Path, out: Path) -> None:
-    program = f"import sys; from setuptools import build_meta; build_meta.{what}(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", program, str(out)], cwd=sources, check=True, capture_output=True)
 
 
 def new_environment(folder: Path, wheel: Path) -> Path:

@@ -25,7 +25,7 @@ from tools.project import ROOT
 SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("[mst]*_*.py"))
 SEEDED = ["circles", "invleaky", "local", "random_positions", "rerope"]
 BENCHMARKS = ["__main__", "decode", "memory", "rotary", "speed", "training"]
-TOOLS = ["address", "build", "notebooks", "picture", "serve"]
+TOOLS = ["address", "build", "notebooks", "picture", "release", "serve"]
 PROGRAMS = [
     *(f"benchmarks/{name}.py" for name in BENCHMARKS),
     *(f"scripts/{name}" for name in SCRIPTS),
@@ -85,6 +85,7 @@ WRONG: list[tuple[str, list[str], str]] = [
     ("scripts/ship_table.py", ["--config", "banana"], "argument --config: invalid choice: 'banana'"),
     ("tools/notebooks.py", ["banana"], "no page with code is called banana; there are "),
     ("tools/notebooks.py", ["--check", "02_rotary", "banana"], "no page with code is called banana"),
+    ("tools/release.py", ["v0"], r"argument tag: must be v[\d.]+, as rope_lessons.__version__ says, got 'v0'"),
     ("tools/serve.py", ["banana"], "argument port: invalid int value: 'banana'"),
     ("tools/serve.py", ["-1"], "argument port: must be an int from 0 to 65535, got -1"),
     ("tools/serve.py", ["65536"], "argument port: must be an int from 0 to 65535, got 65536"),

@@ -106,7 +106,12 @@ def test_hashes_of_a_folder(tmp_path: Path) -> None:
 # --- the workflows --------------------------------------------------------------------------------------------
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.y*ml"))
-MAY_WRITE = {("pages.yml", "publish"): {"pages": "write", "id-token": "write"}}
+TESTS = "./.github/workflows/tests.yml"
+MAY_WRITE = {
+    ("ci.yml", "pages"): {"pages": "write", "id-token": "write"},
+    ("release.yml", "index"): {"id-token": "write"},
+    ("release.yml", "files"): {"contents": "write"},
+}
 
 
 def workflow_problems(name: str, text: str) -> list[str]:
@@ -118,6 +123,8 @@ def workflow_problems(name: str, text: str) -> list[str]:
     for job, content in workflow["jobs"].items():
         if content.get("permissions", {}) != MAY_WRITE.get((name, job), {}):
             found.append(f"{job} has permissions of its own: {content.get('permissions')}")
+        if content.get("uses") == TESTS:
+            continue
         if "timeout-minutes" not in content:
             found.append(f"{job} has no timeout-minutes")
         used = [(step["uses"], step.get("with", {})) for step in content.get("steps", []) if "uses" in step]
@@ -134,6 +141,47 @@ def workflow_problems(name: str, text: str) -> list[str]:
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflow(path: Path) -> None:
     assert workflow_problems(path.name, path.read_text("utf8")) == []
+
+
+def comes_after(workflow: dict[str, Any], job: str) -> set[str]:
+    """The jobs that must have succeeded before a job begins."""
+    needed = workflow["jobs"][job].get("needs", [])
+    direct = {needed} if isinstance(needed, str) else set(needed)
+    return direct.union(*(comes_after(workflow, one) for one in direct))
+
+
+@pytest.mark.parametrize(("name", "job"), MAY_WRITE)
+def test_what_publishes_comes_after_all_tests(name: str, job: str) -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text("utf8"))
+    before = comes_after(workflow, job)
+    assert [one for one in before if workflow["jobs"][one].get("uses") == TESTS] == ["tests"]
+    runs = [step.get("run", "") for step in workflow["jobs"][job]["steps"]]
+    assert not [run for run in runs if re.search(r"python|make|pip|npm", run)], "it runs code of ours, or of others"
+
+
+def test_every_week_with_what_is_newest() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "weekly.yml").read_text("utf8"))
+    assert workflow[True]["schedule"][0]["cron"].endswith(" * * 1")  # YAML 1.1 reads the key `on` as true
+    assert workflow["jobs"]["tests"] == {"uses": TESTS}
+    install, *_ = [step["run"] for step in workflow["jobs"]["newest"]["steps"] if "pip install" in step.get("run", "")]
+    assert "==" not in install
+    assert "constraint" not in install
+
+
+def test_every_python_of_the_project_is_tested() -> None:
+    """The lowest one with the lowest PyTorch too."""
+    jobs = yaml.safe_load((ROOT / TESTS).read_text("utf8"))["jobs"]
+    told = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf8"))
+    versions = [
+        str(step["with"]["python-version"])
+        for name in ("everything", "floor")
+        for step in jobs[name]["steps"]
+        if "python-version" in step.get("with", {})
+    ]
+    assert versions == ["3.11", told[0]]
+    assert sorted([*jobs["package"]["strategy"]["matrix"]["python"], "3.11"]) == sorted(told)
+    (torch,) = re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text("utf8"))
+    assert f'"torch=={torch}.' in str(jobs["floor"]["steps"])
 
 
 def test_one_version_of_each_action() -> None:
@@ -186,6 +234,7 @@ ALLOWED = {
         "rope_lessons/models/pretrained.py",
         ".from_pretrained()",
     ): "the model that the caller names: only where one is asked for",
+    ("tools/release.py", "shutil.unpack_archive()"): "the archive that it has just written",
     ("rope_lessons/lab/text.py", "urllib.request.Request()"): "the corpus that the caller names",
     ("rope_lessons/lab/text.py", "urllib.request.urlopen()"): "the same; https, with a SHA-256 in the source",
 }
