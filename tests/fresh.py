@@ -14,13 +14,16 @@ from packaging.requirements import Requirement
 THIRD_PARTY = Path(sysconfig.get_path("purelib"))
 
 
-def new_environment(folder: Path, wheel: Path) -> Path:
-    """The Python of an environment with the wheel and nothing else."""
+def new_environment(folder: Path) -> Path:
+    """The Python of an environment with nothing in it."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    python = folder / "bin" / "python"
+    return folder / "bin" / "python"
+
+
+def install(python: Path, wheel: Path) -> None:
+    """Install a wheel alone."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(python)]
     subprocess.run([*pip, "install", "--no-deps", "--no-compile", str(wheel)], check=True)
-    return python
 
 
 def site_packages(python: Path) -> Path:
@@ -50,8 +53,8 @@ def closure(*names: str) -> dict[str, metadata.Distribution]:
     return found
 
 
-def run(python: Path, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def run(python: Path, *arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program in a new environment that does not see this checkout."""
     own = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
-    environment = {name: value for name, value in os.environ.items() if name not in own}
+    environment = {name: value for name, value in os.environ.items() if name not in own} | variables
     return subprocess.run([str(python), *arguments], cwd=cwd, env=environment, capture_output=True, text=True)

@@ -44,7 +44,8 @@ def modules(names: set[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a new environment without any extra."""
-    python = fresh.new_environment(tmp_path_factory.mktemp("bare") / "environment", wheel)
+    python = fresh.new_environment(tmp_path_factory.mktemp("bare") / "environment")
+    fresh.install(python, wheel)
     fresh.add(python, "torch", "numpy")
     return python
 
@@ -149,7 +150,8 @@ def test_the_commands_help(wheel: Path, found: dict[str, Any], tmp_path: Path) -
     messages = [*found["calls"].values(), *(found["commands"][line][1] for line in WORK)]
     named = {name for told in messages for name in told.strip().partition("pip install ")[2].split()}
     assert named == {"matplotlib", "safetensors", "tqdm", "transformers"}
-    python = fresh.new_environment(tmp_path / "environment", wheel)
+    python = fresh.new_environment(tmp_path / "environment")
+    fresh.install(python, wheel)
     fresh.add(python, "torch", "numpy", *named)
     with_extras = what_it_does(python, tmp_path, modules=[], commands=[line.split() for line in WORK], doctests=[])
     assert not [told for told in with_extras["calls"].values() if told and "extra" in told]

@@ -18,6 +18,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+import rope_lessons as rl
 from tools import execution, project
 from tools.markdown import Converter, Labels, citations
 
@@ -26,6 +27,8 @@ INSTALL = """\
 import importlib.util
 if importlib.util.find_spec("rope_lessons") is None:  # on Colab: install; elsewhere: nothing to do
     %pip install -q "rope-lessons[book] @ git+{address}"
+    if importlib.util.find_spec("rope_lessons") is None:
+        raise ImportError('Not installed, see above. From a file: %pip install "{wheel}[book]"')
 """
 NOT_COMPARED = "nbval-ignore-output"
 NOT_EXECUTED = "skip-execution"  # nbclient's tag, for what needs the network; nbval has its own
@@ -69,9 +72,15 @@ def _head(path: Path, first: str, root: Path) -> list[NotebookNode]:
     top = f"{title}\n\n{badge} [Read this page of the book]({page})"
     return [
         _markdown(top),
-        new_code_cell(INSTALL.format(address=project.address(root)).rstrip()),
+        new_code_cell(install_cell(root)),
         *([_markdown(rest.strip("\n"))] if rest.strip() else []),
     ]
+
+
+def install_cell(root: Path = project.ROOT) -> str:
+    """Nothing where the package is there. A failed pip raises nothing, so the cell looks whether it came."""
+    wheel = f"rope_lessons-{rl.__version__}-py3-none-any.whl"
+    return INSTALL.format(address=project.address(root), wheel=wheel).rstrip()
 
 
 def _markdown(text: str) -> NotebookNode:

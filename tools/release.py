@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import rope_lessons as rl
@@ -28,14 +29,19 @@ def build_package(sources: Path, out: Path) -> tuple[Path, Path]:
     """
     with tempfile.TemporaryDirectory() as folder:
         copy, unpacked = Path(folder) / "copy", Path(folder) / "unpacked"
-        # Building leaves files behind, and what earlier builds have left would be taken for sources.
-        shutil.copytree(sources, copy, ignore=shutil.ignore_patterns(".*", "_build", "build", "dist", "*.egg-info"))
+        copy_checkout(sources, copy)
         _setuptools("build_sdist", copy, out)
         (archive,) = out.glob("*.tar.gz")
         shutil.unpack_archive(archive, unpacked, filter="data")
         _setuptools("build_wheel", next(unpacked.iterdir()), out)
     (wheel,) = out.glob("*.whl")
     return archive, wheel
+
+
+def copy_checkout(sources: Path, out: Path, without: Sequence[str] = ()) -> None:
+    """To build in: that leaves files behind, and what earlier builds have left would be taken for sources."""
+    left = (".*", "_build", "build", "dist", "*.egg-info", "__pycache__", *without)
+    shutil.copytree(sources, out, ignore=shutil.ignore_patterns(*left))
 
 
 def _setuptools(what: str, sources: Path, out: Path) -> None:

@@ -82,12 +82,12 @@ def test_plain_markdown(path: Path) -> None:
 
 @each_page
 def test_top_of_the_notebook(path: Path) -> None:
-    """A title with the Colab badge, then the install cell of three lines."""
+    """A title with the Colab badge, then the install cell."""
     title, install = stored(path).cells[:2]
     assert title.source.startswith("# ")
     assert f"]({project.colab_address(path.stem)})" in title.source
     assert install.cell_type == "code"
-    assert len(install.source.splitlines()) == 3
+    assert install.source == notebooks.install_cell()
     assert f"git+{project.address()}" in install.source
 
 
@@ -200,7 +200,8 @@ print(sum(cell.cell_type == "code" for cell in notebook.cells), "cells")
 @pytest.fixture(scope="session")
 def wheel_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a new environment: the built wheel, and third-party packages, but not this checkout."""
-    python = fresh.new_environment(tmp_path_factory.mktemp("wheel_only") / "environment", wheel)
+    python = fresh.new_environment(tmp_path_factory.mktemp("wheel_only") / "environment")
+    fresh.install(python, wheel)
     # A path file, read last: the packages of this environment without its own path files (the editable install).
     (fresh.site_packages(python) / "third_party.pth").write_text(f"{fresh.THIRD_PARTY}\n", "utf8")
     return python
