@@ -37,17 +37,17 @@ from rope_lessons.chomsky.encoder import POSITIONS
 from rope_lessons.chomsky.grid import LEARNING_RATES, MODELS, SEEDS, VARIANTS, Job, groups, jobs
 from rope_lessons.chomsky.training import (
     PROTOCOLS,
-    DamagedCheckpoint,
     Protocol,
     Training,
     build,
     previous,
-    read_checkpoint,
 )
+from rope_lessons.lab import checkpoint
+from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.training import device_of
 from rope_lessons.stored import InUseError, check_writable, locked
 
-EXPECTED = (ValueError, TypeError, ImportError, OSError)  # a message says all: no traceback
+EXPECTED = (CheckpointError, ValueError, TypeError, ImportError, OSError)  # a message says all: no traceback
 CHOICES = ("task", "model", "positions", "variant", "seeds", "learning_rate")  # the arguments that choose jobs
 
 
@@ -165,10 +165,11 @@ def out_of_memory(error: BaseException) -> bool:
 def tidy(folder: Path, protocol: Protocol, finished: set[str]) -> None:
     """Delete the checkpoints of jobs that have their results: a process was killed just before it did so."""
     for path in folder.glob("*.checkpoint"):
-        with suppress(DamagedCheckpoint, FileNotFoundError):  # it is told of when its turn comes; another was faster
-            state = read_checkpoint(path)
-            digest, _, *names = state["identity"].split()
-            if digest == protocol.digest() and state["step"] == protocol.steps and finished.issuperset(names):
+        with suppress(CheckpointError):  # it is told of when its turn comes; or another process was faster
+            found = checkpoint.load(path)
+            names = found.recipe.get("jobs", ())
+            same = found.recipe.get("protocol") == protocol.digest()
+            if same and found.step == protocol.steps and finished.issuperset(names):
                 with ExitStack() as held, suppress(InUseError):
                     for name in names:
                         held.enter_context(lock(folder, protocol, name))
@@ -204,7 +205,7 @@ def work(
         if not left:
             return
         training = Training(left, protocol, device)
-        path = options.checkpoints / f"{short(training.identity())}.checkpoint"
+        path = options.checkpoints / f"{short(repr(training.identity()))}.checkpoint"
         training.resume(path)
         if train(training, path, options.save_every, deadline, options.quiet):
             begin = time.perf_counter()

@@ -8,10 +8,8 @@ job of a protocol: that is what lets them share a tensor.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
-import pickle
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -29,14 +27,14 @@ from rope_lessons.chomsky.recurrent import Recurrent
 from rope_lessons.chomsky.task import Task
 from rope_lessons.chomsky.tasks import TASKS
 from rope_lessons.chomsky.weights import initial, unpack
+from rope_lessons.lab import checkpoint
+from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.random_positions import grid_positions, random_positions
 from rope_lessons.schemes import LogN
-from rope_lessons.stored import write_whole
 
 DRAWS = ("forward", "layer")
 TEST_POSITIONS = ("random", "grid")
-DIGEST = 64  # bytes of a checkpoint's checksum
-STATE = {"identity", "step", "seconds", "weights", "first_moment", "second_moment", "recent"}  # what it holds
+KEPT = 100  # losses of the last steps
 MOST = 2**31 - 1  # of any count of a protocol
 
 
@@ -163,10 +161,6 @@ REDUCED_GPU = replace(REDUCED, batch=128, draw="layer", samples=256, test_batch=
 PROTOCOLS = {"published": PUBLISHED, "reduced": REDUCED, "reduced-gpu": REDUCED_GPU}
 
 
-class DamagedCheckpoint(ValueError):
-    """A checkpoint that cannot be trusted."""
-
-
 def seed_of(*parts: Any) -> int:
     """A seed from a few names and numbers: different ones for different parts.
 
@@ -245,7 +239,7 @@ class Training:
         self.first_moment, self.second_moment = (torch.zeros_like(self.weights.detach()) for _ in range(2))
         self.step = 0
         self.seconds = 0.0  # spent on the steps so far, kept by whoever calls
-        self.recent: list[Tensor] = []  # losses of the last 100 steps, each (models,)
+        self.recent: list[Tensor] = []  # losses of the last steps, KEPT at most, each (models,)
 
     # --- a step --------------------------------------------------------------------------------------------------
 
@@ -262,7 +256,7 @@ class Training:
         losses = self.losses(scores, targets, mask)
         (gradient,) = torch.autograd.grad(losses.sum(), self.weights)
         self.update(gradient)
-        self.recent = [*self.recent[-99:], losses.detach()]
+        self.recent = [*self.recent, losses.detach()][-KEPT:]
         return losses.detach()
 
     def losses(self, scores: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
@@ -333,9 +327,10 @@ class Training:
 
     # --- checkpoints ---------------------------------------------------------------------------------------------
 
-    def identity(self) -> str:
+    def identity(self) -> dict[str, Any]:
         """What a checkpoint must have been written for: these jobs, in this order, under this protocol."""
-        return f"{self.protocol.digest()} {self.weights.dtype} {' '.join(job.name for job in self.jobs)}"
+        names = [job.name for job in self.jobs]
+        return {"protocol": self.protocol.digest(), "dtype": str(self.weights.dtype), "jobs": names}
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all; the one before it is kept beside it.
@@ -343,62 +338,56 @@ class Training:
         Raises:
             OSError: it cannot be written. What was written before is still there.
         """
-        state = {
-            "identity": self.identity(), "step": self.step, "seconds": self.seconds,
-            "weights": self.weights.detach().cpu(), "first_moment": self.first_moment.cpu(),
-            "second_moment": self.second_moment.cpu(), "recent": [loss.cpu() for loss in self.recent],
-        }  # fmt: skip
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        content = buffer.getvalue()
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             path.replace(previous(path))
-        checksum = hashlib.sha256(content).hexdigest().encode()
-        write_whole(path, lambda unfinished: unfinished.write_bytes(checksum + content))
+        checkpoint.write(path, self.step, self.state(), self.identity())
+
+    def state(self) -> dict[str, Tensor]:
+        """All that changes from step to step."""
+        return {
+            "weights": self.weights,
+            "first_moment": self.first_moment,
+            "second_moment": self.second_moment,
+            "recent": torch.stack(self.recent) if self.recent else self.weights.new_empty(0, len(self.jobs)),
+            "seconds": torch.tensor(self.seconds, dtype=torch.float64),
+        }
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint.
 
         Raises:
-            DamagedCheckpoint: the file is not what was written.
-            ValueError: a checkpoint of other jobs or of another protocol.
+            CheckpointError: the file is not what was written, or of other jobs or another protocol.
         """
-        state = read_checkpoint(path, self.device)
-        if state["identity"] != self.identity():
-            raise ValueError(f"{path} belongs to other jobs: {state['identity']!r}, and not {self.identity()!r}")
-        for name in ("weights", "first_moment", "second_moment"):
-            if state[name].shape != self.weights.shape:
-                raise DamagedCheckpoint(
-                    f"{path} is of other models: its {name} are {tuple(state[name].shape)}, and not "
-                    f"{tuple(self.weights.shape)}"
-                )
+        found = checkpoint.load(path, self.identity())
+        kept = self.weights.new_empty(min(found.step, KEPT), len(self.jobs))
+        checkpoint.check_tensors(found, {**self.state(), "recent": kept})
+        state = {name: tensor.to(self.device) for name, tensor in found.tensors.items()}
         with torch.no_grad():
             self.weights.copy_(state["weights"])
         self.first_moment, self.second_moment = state["first_moment"], state["second_moment"]
-        self.step, self.seconds, self.recent = state["step"], state["seconds"], state["recent"]
+        self.step, self.seconds, self.recent = found.step, float(state["seconds"]), list(state["recent"])
 
     def resume(self, path: Path) -> bool:
-        """Go on from the checkpoint, or, if it is damaged, from the one before it; False if there is none at all.
+        """Go on from the checkpoint, or, if it cannot be used, from the one before it; False if there is none at all.
 
         Raises:
-            DamagedCheckpoint: all there are.
-            ValueError: a checkpoint of other jobs or of another protocol.
+            CheckpointError: none that is there can be used.
         """
-        damages = []
+        refused = []
         for candidate in filter(Path.exists, (path, previous(path))):
             try:
                 self.load(candidate)
-            except DamagedCheckpoint as damage:
-                damages.append(str(damage))
+            except CheckpointError as error:
+                refused.append(str(error))
                 continue
-            if damages:
-                warnings.warn(f"{damages[0]}; going on from the one before it", stacklevel=2)
+            if refused:
+                warnings.warn(f"{refused[0]}; going on from the one before it", stacklevel=2)
             if candidate != path:
                 candidate.replace(path)  # otherwise the next one would take the place of the only good one
             return True
-        if damages:
-            raise DamagedCheckpoint(f"{'; '.join(damages)}. Delete what is damaged to begin this training anew")
+        if refused:
+            raise CheckpointError(f"{'; '.join(refused)}. Delete what is damaged to begin this training anew")
         return False
 
     # --- evaluation ----------------------------------------------------------------------------------------------
@@ -441,21 +430,3 @@ class Training:
 def previous(path: Path) -> Path:
     """Where the checkpoint before the newest one is."""
     return path.with_suffix(".previous")
-
-
-def read_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """What a checkpoint holds.
-
-    Raises:
-        DamagedCheckpoint: the file is not what was written.
-    """
-    content = path.read_bytes()
-    if hashlib.sha256(content[DIGEST:]).hexdigest().encode() != content[:DIGEST]:
-        raise DamagedCheckpoint(f"{path} is damaged: its content does not match its checksum")
-    try:
-        state = torch.load(io.BytesIO(content[DIGEST:]), map_location=device, weights_only=True)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise DamagedCheckpoint(f"{path} is no checkpoint: {str(error).partition(chr(10))[0]}") from error
-    if not isinstance(state, dict) or state.keys() != STATE:
-        raise DamagedCheckpoint(f"{path} is no checkpoint of this program")
-    return state

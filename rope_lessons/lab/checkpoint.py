@@ -85,18 +85,28 @@ def save(
 
     Chapter 12.
     """
-    with extra("lab", "a checkpoint"):
-        from safetensors.torch import save_file
-
     folder.mkdir(parents=True, exist_ok=True)
     tidy(folder)  # there may be no room for both
+    path = path_of(folder, step)
+    write(path, step, tensors, recipe)
+    keep(folder, step, good)
+    return path
+
+
+def write(path: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping[str, Any]) -> None:
+    """Write one checkpoint: what :func:`load` reads.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with extra("lab", "a checkpoint"):
+        import safetensors.torch as safetensors
+
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "step": str(step), "recipe": json.dumps(recipe, sort_keys=True)}
     metadata["sha256"] = _digest(on_cpu, metadata)
-    path = path_of(folder, step)
-    write_whole(path, lambda unfinished: save_file(on_cpu, unfinished, metadata=metadata))
-    keep(folder, step, good)
-    return path
+    content = safetensors.save(on_cpu, metadata)  # its save_file leaves files of other names where it is killed
+    write_whole(path, lambda unfinished: unfinished.write_bytes(content))
 
 
 def keep(folder: Path, step: int, good: int | None = None) -> None:

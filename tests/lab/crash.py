@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
 import torch
 
 from rope_lessons.lab import __main__ as lab
@@ -54,7 +53,7 @@ class Files:
         self.opened: dict[int, tuple[str, int, int]] = {}  # number: path, size before and after
         self.flushed = {state(path) for path in files(self.root)}
         sys.addaudithook(self.hook)
-        fsync, save_file = os.fsync, safetensors.torch.save_file
+        fsync = os.fsync
 
         def audited_fsync(handle: int) -> None:
             path = os.readlink(f"/proc/self/fd/{handle}")
@@ -62,11 +61,7 @@ class Files:
             fsync(handle)
             self.flushed.add(state(path))
 
-        def audited_save(tensors: Any, path: Path, metadata: dict[str, str]) -> None:
-            sys.audit("open", str(path), "wb", os.O_CREAT)  # it writes without Python
-            save_file(tensors, path, metadata)
-
-        os.fsync, safetensors.torch.save_file = audited_fsync, audited_save  # type: ignore[assignment]
+        os.fsync = audited_fsync
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         opens = event == "open" and arguments[2] & (os.O_CREAT | os.O_TRUNC)
