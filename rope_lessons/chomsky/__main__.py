@@ -96,6 +96,11 @@ def run(options: argparse.Namespace) -> None:
     for group in mine:
         if time.monotonic() < deadline:
             work(group, protocol, options, device, deadline)
+    finished = results.done(options.results[0], protocol)
+    done = sum(job.name in finished for group in mine for job in group)
+    left = sum(map(len, mine)) - done
+    more = " The same command goes on from there." if left else ""
+    print(f"{options.results[0]}: {done} of these jobs are done, {left} left.{more}")
 
 
 def check(options: argparse.Namespace) -> None:

@@ -146,7 +146,7 @@ def _train(options: argparse.Namespace) -> int:
         if own.rank == 0:  # the only one that writes
             check_writable("out", folder, folder=True)
         corpus = training.one_at_a_time(lambda: text.open_corpus(options.corpus, options.cache), own)
-        training.train(
+        done = training.train(
             recipe,
             corpus,
             folder,
@@ -157,6 +157,9 @@ def _train(options: argparse.Namespace) -> int:
             minutes=options.minutes,
             quiet=options.quiet,
         )
+        if own.rank == 0:
+            more = "" if done == recipe.steps else " The same command goes on from there."
+            print(f"{folder}: {done} of {recipe.steps} steps are done.{more}")
     return 0
 
 

@@ -216,6 +216,17 @@ def test_bad_command_line(folder, untrained, capsys, added, said):
     assert files(folder) == before
 
 
+def test_the_last_line_says_what_is_left(folder, capsys):
+    """Also when the time is over, and when there was nothing left to do."""
+    for minutes, told in (
+        ("1e-9", "a.csv: 0 of these jobs are done, 1 left. The same command goes on from there."),
+        ("inf", "a.csv: 1 of these jobs are done, 0 left."),
+        ("inf", "a.csv: 1 of these jobs are done, 0 left."),
+    ):
+        assert code_of([*GOOD, "--minutes", minutes]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == told
+
+
 def test_a_missing_extra_is_one_line(folder, untrained, capsys, monkeypatch):
     for module in ("tqdm", "filelock"):  # the other is there
         with monkeypatch.context() as patch:

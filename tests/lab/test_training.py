@@ -510,6 +510,17 @@ def test_the_command_shows_its_progress(tiny, folder_of_text, tmp_path, capsys):
     assert len(read_losses(tmp_path / "tiny" / "rope-logn" / "seed-0")) == 8
 
 
+def test_the_command_ends_with_where_the_training_is(tiny, folder_of_text, tmp_path, capsys):
+    """Also when its time is over, and when there was nothing left to do."""
+    own = [*line(folder_of_text, tmp_path), "--config", "tiny", "--quiet"]
+    folder = tmp_path / "tiny" / "rope" / "seed-0"
+    assert command.main([*own, "--minutes", "0"]) == 0
+    assert capsys.readouterr().out == f"{folder}: 3 of 8 steps are done. The same command goes on from there.\n"
+    for _ in range(2):
+        assert command.main(own) == 0
+        assert capsys.readouterr().out == f"{folder}: 8 of 8 steps are done.\n"
+
+
 def test_the_command_refuses_without_a_traceback(tiny, folder_of_text, tmp_path, capsys):
     own = ["--config", "tiny", "--quiet"]
     assert command.main([*line(folder_of_text, tmp_path), *own]) == 0
