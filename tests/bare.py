@@ -58,7 +58,7 @@ def calls(folder: Path) -> dict[str, Callable[[], object]]:
         "checkpoint.load": lambda: checkpoint.load(absent),
         "shipped.load": lambda: shipped.load("rope"),
         "shipped.export": lambda: shipped.export(absent, folder),
-        "set_plan": lambda: pretrained.set_plan(model, []),
+        "hf.extend": lambda: rl.hf.extend(model, "nope"),
         "download": lambda: pretrained.download("a/b", "no device", revision="0" * 40),
     }
 

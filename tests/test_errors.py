@@ -28,7 +28,7 @@ from rope_lessons import (
     rotary,
     sinusoidal,
 )
-from rope_lessons.hf import HF_TYPES
+from rope_lessons.hf.configs import HF_TYPES
 from tests.public import PUBLIC
 
 P3 = torch.arange(3)

@@ -16,7 +16,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import rope_lessons as rl
 from rope_lessons import FrequencySpec, Scheme
-from rope_lessons.hf import CAUSAL, HF_TYPES
+from rope_lessons.hf.configs import CAUSAL, HF_TYPES
 
 # --- one layer: frequencies and attention factors -----------------------------------------------------------------
 

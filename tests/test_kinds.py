@@ -13,7 +13,7 @@ import torch
 import rope_lessons as rl
 from rope_lessons import METHODS, FrequencySpec, KVCache, Scheme
 from rope_lessons.figures import shootout as figures
-from rope_lessons.hf import SAID
+from rope_lessons.hf.configs import SAID
 from rope_lessons.kinds import KINDS
 from rope_lessons.lab import rows
 from rope_lessons.lab.table.knobs import knobs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, GPTNeoXConfig, LlamaConfig, MistralConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 import rope_lessons as rl
 from rope_lessons.models import pretrained
@@ -30,32 +30,6 @@ def model(kind: type = LlamaConfig, **options: Any) -> Any:
 YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 32}
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"), [(LlamaConfig, {}), (LlamaConfig, {"rope_parameters": YARN}), (GPTNeoXConfig, {})]
-)
-@torch.no_grad()
-def test_a_models_own_plan_changes_nothing(kind: type, options: dict[str, Any]) -> None:
-    small, tokens = model(kind, **options), TOKENS[None, :50]
-    wanted = small(tokens).logits
-    assert wanted.std() > 0.1
-    pretrained.set_plan(small, rl.plan_from_hf(small.config))
-    torch.testing.assert_close(small(tokens).logits, wanted, atol=2e-4, rtol=1e-4)
-
-
-@torch.no_grad()
-def test_generation_with_a_cache_of_unturned_keys() -> None:
-    small = model()
-    pretrained.set_plan(small, pretrained.plans(small.config, 4)["ReRoPE, log n†"])
-    at_once = small(TOKENS[None, :60]).logits
-    cache = small(TOKENS[None, :55], use_cache=True).past_key_values
-    for i in range(55, 60):
-        step = small(TOKENS[None, i : i + 1], past_key_values=cache, use_cache=True)
-        torch.testing.assert_close(step.logits[:, -1], at_once[:, i], atol=1e-4, rtol=1e-4)
-    prompt = TOKENS[None, :40]
-    text = small.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=3, do_sample=False)
-    assert text.shape == (1, 43)
-
-
 def test_plans() -> None:
     small = model()
     found = pretrained.plans(small.config, 4)
@@ -75,7 +49,7 @@ def test_losses_are_of_the_same_last_tokens() -> None:
     rows = pretrained.losses(small, TOKENS, plans, (16, 32, 128), texts=2, last=8)
     assert [(row["name"], row["length"]) for row in rows] == [(name, n) for name in plans for n in (16, 32, 128)]
     by = {(row["name"], row["length"]): row["loss"] for row in rows}
-    pretrained.set_plan(small, plans["ReRoPE"])
+    rl.hf.extend(small, plans["ReRoPE"])
     wanted = []
     for end in (129, 300):
         logits = small(TOKENS[None, end - 129 : end - 1]).logits[0, -8:]
@@ -87,77 +61,14 @@ def test_losses_are_of_the_same_last_tokens() -> None:
 
 def test_errors() -> None:
     small = model()
-    plan = rl.plan_from_hf(small.config)
-    with pytest.raises(TypeError, match="plan must be a tuple of one Scheme per layer, got list"):
-        pretrained.set_plan(small, list(plan))
-    with pytest.raises(ValueError, match="plan must have one scheme for each of the model's 2 layers, got 1"):
-        pretrained.set_plan(small, plan[:1])
-    pretrained.set_plan(small, plan)
-    mask = torch.ones(1, 9, dtype=torch.int64)
-    small(TOKENS[None, :9], attention_mask=mask)
-    mask[0, 0] = 0
-    with pytest.raises(ValueError, match="attention_mask must be all ones"):
-        small(TOKENS[None, :9], attention_mask=mask)
     with pytest.raises(ValueError, match="tokens must be more than the longest length, 300, got 300"):
-        pretrained.losses(small, TOKENS, {"RoPE": plan}, (300,))
+        pretrained.losses(small, TOKENS, {"RoPE": rl.plan_from_hf(small.config)}, (300,))
 
 
 @pytest.mark.parametrize("revision", [None, "main", "v1.0", "1d46172", "A" * 40, 7])
 def test_only_a_full_commit_is_downloaded(revision: Any) -> None:
     with pytest.raises(ValueError, match=r"revision must be a full commit of 'x', 40 hexadecimal digits .*, got "):
         pretrained.download("x", revision=revision)
-
-
-def generate(small: Any, **options: Any) -> torch.Tensor:
-    prompt = TOKENS[None, :12]
-    return small.generate(
-        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, pad_token_id=0, **options
-    )
-
-
-def test_caches_that_do_not_hand_out_the_keys_of_the_plan_are_refused() -> None:
-    small = model()
-    wanted = generate(small)
-    pretrained.set_plan(small, rl.plan_from_hf(small.config))
-    assert torch.equal(generate(small), wanted)
-    with pytest.raises(ValueError, match=r"past_key_values must be a DynamicCache with a plan .* got StaticCache"):
-        generate(small, cache_implementation="static")
-    assert torch.equal(generate(small, use_cache=False), wanted)  # nothing is left behind
-
-
-def test_a_sliding_cache_serves_plans_that_see_no_more() -> None:
-    torch.manual_seed(0)
-    small = AutoModelForCausalLM.from_config(MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=8)).eval()
-    plan, wanted = rl.plan_from_hf(small.config), generate(small)
-    assert [layer.visible_window for layer in plan] == [8, 8]
-    narrow = tuple(replace(layer, visible_window=4) for layer in plan)
-    for own in (plan, narrow):
-        pretrained.set_plan(small, own)
-        found = generate(small)
-        assert torch.equal(found, generate(small, use_cache=False))
-        assert torch.equal(found, wanted) is (own is plan)
-    for wide in (
-        tuple(replace(layer, visible_window=None) for layer in plan),
-        tuple(replace(layer, visible_window=9) for layer in plan),
-        tuple(replace(layer, sinks=1) for layer in plan),
-        (plan[0], replace(plan[1], frequencies=rl.FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=8))),
-    ):
-        pretrained.set_plan(small, wide)
-        with pytest.raises(ValueError, match="past_key_values must keep every key that the plan sees: for layer "):
-            generate(small)
-        assert torch.equal(generate(small, past_key_values=DynamicCache()), generate(small, use_cache=False))
-
-
-def test_a_mask_for_every_pair_and_dropout_are_refused() -> None:
-    small = model(attention_dropout=0.1)
-    pretrained.set_plan(small, rl.plan_from_hf(small.config))
-    tokens = TOKENS[None, :9]
-    for mask in (torch.ones(1, 1, 9, 9), {"full_attention": None}):
-        with pytest.raises(ValueError, match=r"attention_mask must be None or ones of shape \(batch, tokens\)"):
-            small(tokens, attention_mask=mask)
-    assert small(tokens).logits.isfinite().all()
-    with pytest.raises(ValueError, match=r"attention_dropout must be 0 in training with a plan, .* got 0.1"):
-        small.train()(tokens)
 
 
 def test_without_the_network(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,12 +157,16 @@ class Api(BookDirective):
 
     def module(self, name: str) -> list[str]:
         package, module = import_module("rope_lessons"), import_module(name)
+        parent = import_module(name.rpartition(".")[0])
         self.env.note_dependency(str(module.__file__))
         blocks = [f".. automodule:: {name}\n   :no-index:\n"]
         for public, thing in vars(module).items():
             if public.startswith("_") or getattr(thing, "__module__", None) != name or not callable(thing):
                 continue
-            blocks.append(_auto("rope_lessons" if public in package.__all__ else name, public, thing))
+            where = "rope_lessons" if public in package.__all__ else name
+            if name.startswith("rope_lessons.hf.") and where == name and public in parent.__all__:
+                where = "rope_lessons.hf"  # rl.hf.extend
+            blocks.append(_auto(where, public, thing))
         return blocks
 
 

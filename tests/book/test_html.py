@@ -10,6 +10,7 @@ import pytest
 from bs4 import BeautifulSoup
 from sphinx.util.inventory import InventoryFile
 
+import rope_lessons as rl
 from tests.public import CHAPTERS, FLAT, defined
 from tools import ledger
 from tools.markdown import Labels
@@ -49,6 +50,7 @@ def test_api_pages_have_every_public_name(html: Path) -> None:
         f"rope_lessons.{name}" for name, thing in FLAT.items() if inspect.isclass(thing) or inspect.isfunction(thing)
     }
     public = flat | {f"{module.__name__}.{name}" for module in CHAPTERS for name in defined(module) if name not in FLAT}
+    public |= {f"rope_lessons.hf.{name}" for name in rl.hf.__all__ if name not in FLAT}
     assert public - documented == set()
 
 
