@@ -99,14 +99,9 @@ def write(path: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping[
     Raises:
         OSError: the file cannot be written.
     """
-    with extra("lab", "a checkpoint"):
-        import safetensors.torch as safetensors
-
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     metadata = {"format": FORMAT, "step": str(step), "recipe": json.dumps(recipe, sort_keys=True)}
-    metadata["sha256"] = _digest(on_cpu, metadata)
-    content = safetensors.save(on_cpu, metadata)  # its save_file leaves files of other names where it is killed
-    write_whole(path, lambda unfinished: unfinished.write_bytes(content))
+    with extra("lab", "a checkpoint"):
+        write_tensors(path, tensors, metadata)
 
 
 def keep(folder: Path, step: int, good: int | None = None) -> None:
@@ -138,7 +133,50 @@ def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
     Chapter 12.
     """
     with extra("lab", "a checkpoint"):
-        from safetensors import SafetensorError, safe_open
+        tensors, metadata, digest = read_tensors(path, FORMAT)
+    try:
+        step, found = int(metadata["step"]), dict(json.loads(metadata["recipe"]))
+        check_count("step", step)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} was not written by this package: no step and recipe in it, {error!r}") from error
+    if recipe is not None and (different := differences(found, recipe)):
+        raise CheckpointError(f"{path} is of another training: {different}")
+    return Checkpoint(path, step, tensors, found, digest)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write tensors and metadata with a SHA-256 of all of it, whole or not at all.
+
+    Args:
+        path: of the file, in a folder that is there.
+        tensors: by name, on any device.
+        metadata: with a ``"format"``, and without ``"sha256"``.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import safetensors.torch as safetensors
+
+    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    sealed = {**metadata, "sha256": _digest(on_cpu, metadata)}
+    content = safetensors.save(on_cpu, sealed)  # its save_file leaves files of other names where it is killed
+    write_whole(path, lambda unfinished: unfinished.write_bytes(content))
+
+
+def read_tensors(path: Path, wanted: str) -> tuple[dict[str, Tensor], dict[str, str], str]:
+    """What :func:`write_tensors` wrote.
+
+    Args:
+        path: of the file.
+        wanted: its format.
+
+    Returns:
+        tensors, metadata and the SHA-256.
+
+    Raises:
+        CheckpointError: a file that is not there, is damaged, or of another format.
+    """
+    from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
@@ -150,18 +188,11 @@ def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
     except (SafetensorError, OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} is damaged, or no safetensors file: {error}") from error
     digest = metadata.pop("sha256", "")
-    if metadata.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is foreign: its format is {metadata.get('format')!r}, not {FORMAT!r}")
+    if metadata.get("format") != wanted:
+        raise CheckpointError(f"{path} is foreign: its format is {metadata.get('format')!r}, not {wanted!r}")
     if digest != _digest(tensors, metadata):
         raise CheckpointError(f"{path} is damaged: its content does not have the SHA-256 that it was written with")
-    try:
-        step, found = int(metadata["step"]), dict(json.loads(metadata["recipe"]))
-        check_count("step", step)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} was not written by this package: no step and recipe in it, {error!r}") from error
-    if recipe is not None and (different := differences(found, recipe)):
-        raise CheckpointError(f"{path} is of another training: {different}")
-    return Checkpoint(path, step, tensors, found, digest)
+    return tensors, metadata, digest
 
 
 def check_tensors(found: Checkpoint, wanted: Mapping[str, Tensor]) -> None:

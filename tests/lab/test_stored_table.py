@@ -224,15 +224,18 @@ def test_files_that_are_no_shipped_model(trained, tmp_path):
     recipe = json.loads(json.dumps(checkpoint.load(checkpoint.stored(trained)[-1]).recipe))
     for change in ({"plan": "(another,)"}, {"scheme": "gone"}):
         about = {"format": shipped.FORMAT, "recipe": json.dumps({**recipe, **change})}
-        save_file(weights, path, metadata=about)
+        checkpoint.write_tensors(path, weights, about)
         with pytest.raises(CheckpointError, match="another version of this package"):
             shipped.load("rope", tmp_path)
     about = {"format": shipped.FORMAT, "recipe": json.dumps(recipe)}
-    save_file(dict(list(weights.items())[1:]), path, metadata=about)
+    checkpoint.write_tensors(path, dict(list(weights.items())[1:]), about)
     with pytest.raises(CheckpointError, match=r"rope\.safetensors does not hold the weights of its .*Missing key"):
         shipped.load("rope", tmp_path)
-    save_file(weights, path, metadata={"format": shipped.FORMAT, "recipe": "{"})
+    checkpoint.write_tensors(path, weights, {"format": shipped.FORMAT, "recipe": "{"})
     with pytest.raises(CheckpointError, match=r"rope\.safetensors has no recipe: JSONDecodeError"):
+        shipped.load("rope", tmp_path)
+    save_file(weights, path, metadata={"format": shipped.FORMAT, "recipe": json.dumps(recipe)})
+    with pytest.raises(CheckpointError, match=r"rope\.safetensors is damaged: its content does not have the SHA-256"):
         shipped.load("rope", tmp_path)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(CheckpointError, match=r"rope\.safetensors is damaged, or no safetensors file: "):

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 from rope_lessons._checks import check_choice
 from rope_lessons._extras import extra
 from rope_lessons.lab import sizes, training
-from rope_lessons.lab.checkpoint import CheckpointError
+from rope_lessons.lab.checkpoint import CheckpointError, read_tensors, write_tensors
 from rope_lessons.lab.table.scoring import SETS, cut, score
 from rope_lessons.lab.text import Corpus, repeated_windows
 from rope_lessons.lab.training import Recipe
 from rope_lessons.stored import DATA, write_whole
 
 SHIPPED_TEXT = DATA / "table_eval_text.json"
-FORMAT = "rope_lessons shipped model 1"
+FORMAT = "rope_lessons shipped model 2"
 
 
 def names() -> list[str]:
@@ -43,18 +43,15 @@ def export(path: Path, folder: Path = DATA) -> Path:
     Raises:
         CheckpointError: a checkpoint that cannot be used.
     """
-    with extra("lab", "a checkpoint"):
-        from safetensors.torch import save_file
-
     _, recipe, found = training.load(path)
     weights = {
-        name.removeprefix("model."): tensor.to(torch.bfloat16).contiguous()
+        name.removeprefix("model."): tensor.to(torch.bfloat16)
         for name, tensor in found.tensors.items()
         if name.startswith("model.")
     }
     target = folder / f"table_{recipe.scheme}.safetensors"
     about = {"format": FORMAT, "recipe": json.dumps(found.recipe, sort_keys=True), "checkpoint": found.sha256}
-    write_whole(target, lambda unfinished: save_file(weights, unfinished, metadata=about))
+    write_tensors(target, weights, about)
     return target
 
 
@@ -70,21 +67,12 @@ def load(name: str, folder: Path = DATA) -> tuple[nn.Module, Recipe]:
 
     Chapter 12.
     """
-    with extra("book", "a stored model"):
-        from safetensors import SafetensorError, safe_open
-
     path = folder / f"table_{name}.safetensors"
     if not path.exists():
         there = ", ".join(sorted(file.stem.removeprefix("table_") for file in folder.glob("table_*.safetensors")))
         raise CheckpointError(f"no model is shipped for {name!r}; there are {there or 'none'}")
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no mapping
-    except (SafetensorError, OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} is damaged, or no safetensors file: {error}") from error
-    if about.get("format") != FORMAT:
-        raise CheckpointError(f"{path} is foreign: its format is {about.get('format')!r}, not {FORMAT!r}")
+    with extra("book", "a stored model"):
+        weights, about, _ = read_tensors(path, FORMAT)
     try:
         made_for = json.loads(about["recipe"])
     except (KeyError, ValueError) as error:
