@@ -7,12 +7,16 @@ import errno
 import hashlib
 import json
 import os
+import platform
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import torch
 
 from rope_lessons._checks import near, shown
 from rope_lessons._extras import extra
@@ -194,6 +198,27 @@ def write_results(path: Path, header: Mapping[str, Any], **tables: Iterable[Mapp
     lines = [f" {_json(name)}: {_json(value)}" for name, value in header.items()]
     content = ",\n".join([*lines, f' "tables": {{\n{packed}\n }}'])
     write_whole(path, lambda unfinished: unfinished.write_text(f"{{\n{content}\n}}\n", "utf8"))
+
+
+def provenance(device: torch.device | str = "cpu") -> dict[str, str]:
+    """When a result is measured, and on what.
+
+    A stored result has this beside its ``script``: the program that wrote it, by the name that it had then.
+
+    Args:
+        device: on which it is measured.
+    """
+    if torch.device(device).type == "cuda":
+        hardware = torch.cuda.get_device_name(device)
+    else:
+        threads = torch.get_num_threads()
+        hardware = f"{platform.machine()}, {threads} CPU thread{'s' if threads > 1 else ''}"
+    return {
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+        "hardware": hardware,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
 
 
 def _packed(table: Table) -> str:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-import platform
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +16,7 @@ import torch
 from rope_lessons._checks import check_count, check_share
 from rope_lessons.chomsky.grid import Job
 from rope_lessons.chomsky.training import PUBLISHED, Protocol
-from rope_lessons.stored import DATA, locked, write_whole
+from rope_lessons.stored import DATA, locked, provenance, write_whole
 
 PACKAGED = DATA / "chomsky_reduced.csv"
 KEY = ("task", "model", "positions", "variant", "seed", "learning_rate")  # a job, in the columns of the file
@@ -230,7 +228,7 @@ def lines_of(
     device: torch.device,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """The lines to append for what an evaluation found."""
-    where = provenance(device)
+    where = {**provenance(device), "version": code_version()}
     shared = {
         "level": level, "samples": protocol.samples, "reduced": protocol.steps < PUBLISHED.steps,
         "steps": protocol.steps, "protocol": protocol.digest(), "changes": protocol.changes(),
@@ -244,22 +242,6 @@ def lines_of(
         result |= {"accuracy": round(row["accuracy"], 5), "train_loss": round(losses[job], 5)}
         lines.append(key | result | shared)
     return lines
-
-
-def provenance(device: torch.device) -> dict[str, str]:
-    """When, with which code and on what a result was made."""
-    if device.type == "cuda":
-        hardware = torch.cuda.get_device_name(device)
-    else:
-        threads = torch.get_num_threads()
-        hardware = f"{platform.machine()}, {threads} CPU thread{'s' if threads > 1 else ''}"
-    return {
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
-        "version": code_version(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "hardware": hardware,
-    }
 
 
 def code_version() -> str:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-import platform
 import time
 from collections.abc import Callable, Sequence
-from datetime import date
 from typing import Any
 
 import torch
 from torch import nn
 
+import rope_lessons
 from rope_lessons.lab import training
 from rope_lessons.lab.rows import TableRow
 from rope_lessons.lab.table.counts import find_counts, keep_counts
@@ -23,6 +22,7 @@ from rope_lessons.lab.table.finished import TableError, Trained, about_of, rows_
 from rope_lessons.lab.table.scoring import Evaluation, count
 from rope_lessons.lab.text import Corpus, natural_windows
 from rope_lessons.lab.training import DTYPES
+from rope_lessons.stored import provenance
 
 
 def count_all(
@@ -86,7 +86,8 @@ def count_all(
                 return False
             if loaded is None or loaded[0] != model:
                 loaded = model, model.load(device)
-                model.keep_about(_where())  # first: whoever is interrupted from here on comes back
+                tested = {"rope_lessons": rope_lessons.__version__, **provenance(device)}
+                model.keep_about(tested)  # first: whoever is interrupted from here on comes back
             recipe = model.recipe
             counts = count(loaded[1], row, corpus, recipe.train_length, tests, DTYPES[recipe.dtype])
             keep_counts(model, row, corpus, tests, counts)
@@ -131,18 +132,3 @@ def _uncounted(
             say(f"{error}. The row is counted again")
             found.append(row)
     return found
-
-
-def _where() -> dict[str, str]:
-    """Where and when something is tested."""
-    import rope_lessons
-
-    threads = torch.get_num_threads()
-    cpu = f"{platform.machine()}, {threads} CPU thread{'s' if threads > 1 else ''}"
-    return {
-        "rope_lessons": rope_lessons.__version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else cpu,
-        "date": date.today().isoformat(),
-    }
