@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import __main__ as program
-from benchmarks import command, decode, memory, rotary, speed, training
-from benchmarks.__main__ import main, where
-from benchmarks.sides import bent, eager_rerope, inputs, ours, plain_rope
-from benchmarks.timing import in_turns, milliseconds, ratio
+from experiments.benchmarks import __main__ as program
+from experiments.benchmarks import decode, memory, rotary, speed, training
+from experiments.benchmarks.__main__ import main, read, where
+from experiments.benchmarks.sides import bent, eager_rerope, inputs, ours, plain_rope
+from experiments.benchmarks.table import Rows, device_here
+from experiments.benchmarks.timing import in_turns, milliseconds, ratio
 from rope_lessons import attention
 from rope_lessons.stored import DATA
 
@@ -41,15 +43,13 @@ def test_turns_and_ratios() -> None:
     assert milliseconds(fixed, "a") == 2000.0
 
 
-def test_rows_on_tiny_sizes(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "WINDOW", 16)
-    monkeypatch.setattr(speed, "EAGER", {device.type: (64, 8.0)})
-    monkeypatch.setattr(training, "SIZES", {device.type: (16, 1, 8, 64, torch.float32)})
-    plain = speed.beside_plain(device, False) + speed.beside_plain(device, True)
+def test_rows_on_tiny_sizes(device: torch.device) -> None:
+    size = training.Size(width=16, layers=1, head_dim=8, length=64, dtype=torch.float32)
+    plain = speed.beside_plain(device, False, window=16) + speed.beside_plain(device, True, window=16)
     assert len(plain) == 2 * 2 * len(speed.TARGETS[device.type]) * len(speed.DIMS[device.type]) * (
         1 if device.type == "cpu" else 2
     )
-    for row in [*plain, *speed.beside_eager(device), *training.rows(device)]:
+    for row in [*plain, *speed.beside_eager(device, window=16, length=64), *training.rows(device, size)]:
         assert row["milliseconds"] > 0
         assert row["beside_milliseconds"] > 0
         assert {"what", "beside", "length", "shape"} <= set(row)
@@ -84,64 +84,77 @@ def test_the_stored_result() -> None:
 # --- the command line ----------------------------------------------------------------------------------------------
 
 
+NAME = f"bench_{device_here().type}.json"
+Measured = tuple[dict[str, Rows], list[str]]
+
+
 @pytest.fixture
-def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """In a folder of its own, with a stored result of its own, and what was measured of two tables."""
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measured:
+    """Two tables, in a folder of its own; and which of them were measured."""
     measured: list[str] = []
 
-    def table(name: str) -> command.Rows:
-        return lambda device: [{"what": name, "number": measured.append(name) or len(measured)}]
+    def table(name: str) -> Rows:
+        def rows(device: torch.device) -> list[dict[str, Any]]:
+            measured.append(name)
+            return [{"what": name, "number": len(measured)}]
 
-    monkeypatch.setattr(program, "TABLES", {name: table(name) for name in ("speed", "memory")})
-    monkeypatch.setattr(program, "DATA", tmp_path / "package")
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    return measured
+        return rows
+
+    monkeypatch.chdir(tmp_path)
+    return {name: table(name) for name in ("speed", "memory")}, measured
 
 
-def test_the_stored_result_is_written_on_demand_only(tables, tmp_path, capsys):
-    assert main([]) == 0
-    assert tables == ["speed", "memory"]
-    assert [path.name for path in tmp_path.rglob("*.json")] == ["bench_cpu.json"]
-    assert capsys.readouterr().out.splitlines()[-1] == "written: bench_cpu.json"
-    written = json.loads(Path("bench_cpu.json").read_text("utf8"))
+def test_only_the_folder_of_results_is_written(tables: Measured, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([], tables[0]) == 0
+    assert tables[1] == ["speed", "memory"]
+    assert [str(path) for path in Path().rglob("*") if path.is_file()] == [f"results/{NAME}"]
+    assert capsys.readouterr().out.splitlines()[-1] == f"written: results/{NAME}"
+    written = json.loads(Path("results", NAME).read_text("utf8"))
     assert written["speed"] == [{"what": "speed", "number": 1}]
-    assert main(["--store"]) == 0
-    stored = tmp_path / "package" / "bench_cpu.json"
-    assert capsys.readouterr().out.splitlines()[-1] == f"written: {stored}"
-    assert json.loads(stored.read_text("utf8"))["speed"] == [{"what": "speed", "number": 3}]
-    assert json.loads(Path("bench_cpu.json").read_text("utf8")) == written
-    assert main(["--out", str(stored)]) == 1
-    assert "is a stored result: --store writes it" in capsys.readouterr().err
+    assert written["where"].keys() >= {"command", "date", "hardware", "python", "torch", "threads"}
 
 
-def test_tables_that_are_not_measured_stay(tables, capsys):
-    assert main(["--out", "mine.json"]) == 0
-    assert main(["memory", "--out", "mine.json"]) == 0
-    found = json.loads(Path("mine.json").read_text("utf8"))
+def test_the_stored_result_is_written_on_demand_only() -> None:
+    assert read(["--store"], {}).out == DATA
+    assert read([], {}).out == Path("results")
+
+
+def test_tables_that_are_not_measured_stay(tables: Measured) -> None:
+    assert main(["--out", "mine"], tables[0]) == 0
+    assert main(["memory", "--out", "mine"], tables[0]) == 0
+    found = json.loads(Path("mine", NAME).read_text("utf8"))
     assert (found["speed"][0]["number"], found["memory"][0]["number"]) == (1, 3)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1]", '{"mine": 1}', b"\xff\xfe"])
-def test_another_file_is_not_overwritten(tables, capsys, content):
-    given = content if isinstance(content, bytes) else content.encode()
-    Path("mine.json").write_bytes(given)
-    assert main(["--out", "mine.json"]) == 1
-    assert "mine.json is no result of this program and stays as it is" in capsys.readouterr().err
-    assert Path("mine.json").read_bytes() == given
-    assert tables == []
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"mine": 1}', b"\xff\xfe"])
+def test_another_file_is_not_overwritten(tables: Measured, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
+    Path(NAME).write_bytes(content)
+    assert main(["--out", "."], tables[0]) == 1
+    assert f"{NAME} is no result of this program and stays as it is" in capsys.readouterr().err
+    assert Path(NAME).read_bytes() == content
+    assert tables[1] == []
 
 
-def test_a_full_disk_keeps_the_tables_before(tables, monkeypatch, capsys):
+def test_a_full_disk_keeps_the_tables_before(
+    tables: Measured, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def full(path: Path, write: object) -> None:
         raise OSError(28, "No space left on device, so this was not written", str(path))
 
-    assert main(["speed"]) == 0
+    assert main(["speed"], tables[0]) == 0
     monkeypatch.setattr(program, "write_whole", full)
-    assert main(["memory"]) == 1
-    error = capsys.readouterr().err
+    assert main(["memory"], tables[0]) == 1
+    told = "[Errno 28] No space left on device, so this was not written"
+    assert capsys.readouterr().err == f"python -m experiments.benchmarks: {told}: 'results/{NAME}'\n"
+    assert "memory" not in json.loads(Path("results", NAME).read_text("utf8"))
+
+
+def test_interrupted(tables: Measured, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(device: torch.device) -> list[dict[str, Any]]:
+        raise KeyboardInterrupt
+
+    assert main([], tables[0] | {"memory": interrupted}) == 130
     assert (
-        error == "python -m benchmarks: [Errno 28] No space left on device, so this was not written: 'bench_cpu.json'\n"
+        capsys.readouterr().err == "python -m experiments.benchmarks: interrupted. The tables that were done are kept\n"
     )
-    assert "memory" not in json.loads(Path("bench_cpu.json").read_text("utf8"))
+    assert json.loads(Path("results", NAME).read_text("utf8")).keys() == {"where", "speed"}

@@ -1,4 +1,4 @@
-"""Bad command lines of the benchmarks, the scripts and the tools: refused in words, and nothing is begun."""
+"""Bad command lines of the experiments and the tools: refused in words, and nothing is begun."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import decode, rotary, speed, timing
-from benchmarks import training as benchmarks_training
+from experiments.__main__ import NAMES
+from experiments.benchmarks import decode, rotary, speed, timing
+from experiments.benchmarks import training as benchmarks_training
 from rope_lessons import figures, stored
 from rope_lessons.lab import training
 from rope_lessons.models import byte_lm, masked_lm
-from rope_lessons.stored import DATA, check_writable
+from rope_lessons.stored import check_writable
 from tools.project import ROOT
 
-SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("[mst]*_*.py"))
-SEEDED = ["circles", "invleaky", "local", "random_positions", "rerope"]
-BENCHMARKS = ["__main__", "decode", "memory", "rotary", "speed", "training"]
+BENCHMARKS = "experiments/benchmarks"
+SEEDED = ["circles", "entropy", "invleaky", "local", "mixed_radix", "radix", "random_positions", "rerope", "table"]
+TABLES = ["__main__", "decode", "memory", "rotary", "speed", "training"]
 TOOLS = ["address", "build", "notebooks", "picture", "release", "serve"]
 PROGRAMS = [
-    *(f"benchmarks/{name}.py" for name in BENCHMARKS),
-    *(f"scripts/{name}" for name in SCRIPTS),
+    "experiments/__main__.py",
+    *(f"experiments/{name}.py" for name in NAMES if name != "benchmarks"),
+    *(f"{BENCHMARKS}/{name}.py" for name in TABLES),
     *(f"tools/{name}.py" for name in TOOLS),
 ]
 
@@ -36,25 +38,47 @@ PROGRAMS = [
 WRONG: list[tuple[str, list[str], str]] = [
     *((program, ["--banana"], "unrecognized arguments: --banana") for program in PROGRAMS),
     *((f"tools/{name}.py", ["html"], "unrecognized arguments: html") for name in ("address", "build", "picture")),
-    *((f"benchmarks/{name}.py", ["cpu"], "unrecognized arguments: cpu") for name in ("decode", "rotary", "training")),
-    ("benchmarks/__main__.py", ["banana"], "argument TABLE: 'banana' is none of forward, .*, rotary"),
-    ("benchmarks/__main__.py", ["rotary", "banana"], "argument TABLE: 'banana' is none of forward, .*, rotary"),
-    ("benchmarks/__main__.py", ["rotary", "rotary"], "argument TABLE: 'rotary' is there twice"),
-    ("benchmarks/__main__.py", ["--out"], "argument --out: expected one argument"),
-    ("benchmarks/__main__.py", ["--out", "a.json", "--store"], "argument --store: not allowed with argument --out"),
-    ("benchmarks/__main__.py", ["--stor"], "unrecognized arguments: --stor"),
-    ("benchmarks/__main__.py", ["--out", "tests"], "--out must be a file that can be written, got 'tests': .*"),
-    ("benchmarks/__main__.py", ["--out", "README.md"], "README.md is no result of this program and stays as it is"),
-    ("benchmarks/__main__.py", ["--out", "README.md/a"], "--out must be a file that can be written, got 'README.md/a'"),
-    ("benchmarks/__main__.py", ["--out", str(DATA / "bench_cpu.json")], "bench_cpu.json is a stored result: --store"),
-    ("benchmarks/memory.py", ["both"], "argument side: invalid choice: 'both'"),
-    ("benchmarks/memory.py", ["rerope"], "argument length: must be an int of at least 1, got None"),
-    ("benchmarks/memory.py", ["rerope", "0"], "argument length: must be an int of at least 1, got 0"),
-    ("benchmarks/memory.py", ["rerope", "long"], "argument length: invalid int value: 'long'"),
-    ("benchmarks/memory.py", ["rerope", "64", "banana"], "argument device: invalid choice: 'banana'"),
-    *((f"scripts/measure_{name}.py", ["0"], "unrecognized arguments: 0") for name in [*SEEDED, "mixed_radix"]),
+    *((f"{BENCHMARKS}/{name}.py", ["cpu"], "unrecognized arguments: cpu") for name in ("decode", "rotary", "training")),
+    (f"{BENCHMARKS}/__main__.py", ["banana"], "argument TABLE: 'banana' is none of forward, .*, rotary"),
+    (
+        f"{BENCHMARKS}/__main__.py",
+        ["rotary", "banana"],
+        "argument TABLE: 'banana' is none of forward, .*, rotary",
+    ),
+    (f"{BENCHMARKS}/__main__.py", ["rotary", "rotary"], "argument TABLE: 'rotary' is there twice"),
+    (f"{BENCHMARKS}/__main__.py", ["--stor"], "unrecognized arguments: --stor"),
     *(
-        (f"scripts/measure_{name}.py", ["--seeds", *seeds], f"argument --seeds: {told}")
+        (f"experiments/{name}.py", given, told)
+        for name in (*(name for name in NAMES if name != "benchmarks"), "benchmarks/__main__")
+        for given, told in (
+            (["--out"], "argument --out: expected one argument"),
+            (["--out", "a", "--store"], "argument --store: not allowed with argument --out"),
+            (["--out", "README.md"], "argument --out: it must be a folder that can be written to, got 'README.md': .*"),
+            (["--out", "README.md/a"], "argument --out: it must be a folder that can be written to, got 'README.md/a'"),
+            (["--out", "rope_lessons/data"], "argument --out: rope_lessons/data is in the package; --store writes the"),
+        )
+    ),
+    ("experiments/circles.py", ["--models", "README.md"], "argument --models: it must be a folder that can be written"),
+    ("experiments/circles.py", ["--steps", "0"], "argument --steps: must be an int from 1 to"),
+    ("experiments/circles.py", ["--windows", "3", "--store"], "argument --store: not allowed with --windows, which is"),
+    ("experiments/__main__.py", ["banana"], "argument NAME: 'banana' is none of radix, .*, benchmarks"),
+    (
+        "experiments/__main__.py",
+        ["circles", "--seeds", "-1"],
+        "experiments circles: .*argument --seeds: must be",
+    ),
+    ("experiments/radix.py", ["--text", "--seeds", "1"], "argument --text: not allowed with --seeds"),
+    ("experiments/radix.py", ["--text", "--store", "--fresh"], "argument --text: not allowed with --fresh"),
+    ("experiments/entropy.py", ["--train", "--out", "a"], "argument --train: not allowed with --out"),
+    ("experiments/local.py", ["--train", "rope", "0", "--store"], "argument --train: not allowed with --store"),
+    (f"{BENCHMARKS}/memory.py", ["both"], "argument side: invalid choice: 'both'"),
+    (f"{BENCHMARKS}/memory.py", ["rerope"], "argument length: must be an int of at least 1, got None"),
+    (f"{BENCHMARKS}/memory.py", ["rerope", "0"], "argument length: must be an int of at least 1, got 0"),
+    (f"{BENCHMARKS}/memory.py", ["rerope", "long"], "argument length: invalid int value: 'long'"),
+    (f"{BENCHMARKS}/memory.py", ["rerope", "64", "banana"], "argument device: invalid choice: 'banana'"),
+    *((f"experiments/{name}.py", ["0"], "unrecognized arguments: 0") for name in SEEDED),
+    *(
+        (f"experiments/{name}.py", ["--seeds", *seeds], f"argument --seeds: {told}")
         for name in SEEDED
         for seeds, told in (
             (["-1"], r"must be an int from 0 to 2\*\*63 - 1, got '-1'"),
@@ -64,25 +88,25 @@ WRONG: list[tuple[str, list[str], str]] = [
             ([], "expected at least one argument"),
         )
     ),
-    ("scripts/train_radix_checkpoint.py", ["--seeds", "-1"], "argument --seeds: must be an int from 0"),
-    ("scripts/train_radix_checkpoint.py", ["--texts"], "unrecognized arguments: --texts"),
-    ("scripts/train_radix_checkpoint.py", ["--tex"], "unrecognized arguments: --tex"),
-    ("scripts/measure_chomsky_tasks.py", ["--fres"], "unrecognized arguments: --fres"),
-    ("scripts/measure_entropy.py", ["--trian"], "unrecognized arguments: --trian"),
-    ("scripts/measure_entropy.py", ["train"], "unrecognized arguments: train"),
-    ("scripts/measure_invleaky.py", ["--fresh=1"], "argument --fresh: ignored explicit argument '1'"),
-    ("scripts/measure_lab_parts.py", ["--steps", "0"], "argument --steps: must be an int from 1 to"),
-    ("scripts/measure_lab_parts.py", ["--steps", "many"], "argument --steps: must be an int from 1 to .*, got 'many'"),
-    ("scripts/measure_local.py", ["--train", "window"], "argument --train: expected 2 arguments"),
-    ("scripts/measure_local.py", ["--train", "banana", "0"], "argument --train: 'banana' is none of rope, window"),
-    ("scripts/measure_local.py", ["--train", "rope", "x"], "argument --train: SEED must be an int from 0 to"),
-    ("scripts/measure_random_positions.py", ["--only", "banana"], "argument --only: 'banana' is in none of rope"),
-    ("scripts/measure_random_positions.py", ["--part", "half"], "argument --part: invalid choice: 'half'"),
-    ("scripts/measure_rerope.py", ["--only", "half"], "argument --only: invalid choice: 'half'"),
-    ("scripts/measure_rerope.py", ["--only", "recall", "--seeds", "9"], "argument --seeds: the questions have seeds"),
-    ("scripts/measure_table.py", ["--config", "banana"], "argument --config: invalid choice: 'banana'"),
-    ("scripts/measure_table.py", ["--rows", "rope", "--trainings", "rope"], "not allowed with argument"),
-    ("scripts/ship_table.py", ["--config", "banana"], "argument --config: invalid choice: 'banana'"),
+    ("experiments/radix.py", ["--seeds", "-1"], "argument --seeds: must be an int from 0"),
+    ("experiments/radix.py", ["--texts"], "unrecognized arguments: --texts"),
+    ("experiments/radix.py", ["--tex"], "unrecognized arguments: --tex"),
+    ("experiments/chomsky.py", ["--fres"], "unrecognized arguments: --fres"),
+    ("experiments/entropy.py", ["--trian"], "unrecognized arguments: --trian"),
+    ("experiments/entropy.py", ["train"], "unrecognized arguments: train"),
+    ("experiments/invleaky.py", ["--fresh=1"], "argument --fresh: ignored explicit argument '1'"),
+    ("experiments/lab_parts.py", ["--steps", "0"], "argument --steps: must be an int from 1 to"),
+    ("experiments/lab_parts.py", ["--steps", "many"], "argument --steps: must be an int from 1 to .*, got 'many'"),
+    ("experiments/local.py", ["--train", "window"], "argument --train: expected 2 arguments"),
+    ("experiments/local.py", ["--train", "banana", "0"], "argument --train: 'banana' is none of rope, window"),
+    ("experiments/local.py", ["--train", "rope", "x"], "argument --train: SEED must be an int from 0 to"),
+    ("experiments/random_positions.py", ["--only", "banana"], "argument --only: 'banana' is in none of rope"),
+    ("experiments/random_positions.py", ["--part", "half"], "argument --part: invalid choice: 'half'"),
+    ("experiments/rerope.py", ["--only", "half"], "argument --only: invalid choice: 'half'"),
+    ("experiments/rerope.py", ["--only", "recall", "--seeds", "9"], "argument --seeds: the questions have seeds"),
+    ("experiments/table.py", ["--config", "banana"], "argument --config: invalid choice: 'banana'"),
+    ("experiments/table.py", ["--rows", "rope", "--trainings", "rope"], "not allowed with argument"),
+    ("experiments/table.py", ["--ship", "--rows", "rope"], "argument --ship: not allowed with --rows"),
     ("tools/notebooks.py", ["banana"], "no page with code is called banana; there are "),
     ("tools/notebooks.py", ["--check", "02_rotary", "banana"], "no page with code is called banana"),
     ("tools/release.py", ["v0"], r"argument tag: must be v[\d.]+, as rope_lessons.__version__ says, got 'v0'"),
@@ -121,7 +145,6 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 def run(monkeypatch: pytest.MonkeyPatch, program: str, arguments: list[str]) -> object:
     """As ``python PROGRAM ARGUMENTS`` does, in this process; what it ends with."""
     monkeypatch.setattr(sys, "argv", [program, *arguments])
-    monkeypatch.syspath_prepend(str(ROOT / Path(program).parent))  # scripts find each other so
     with pytest.raises(SystemExit) as end:
         runpy.run_path(str(ROOT / program), run_name="__main__")
     return end.value.code
@@ -176,10 +199,10 @@ def test_check_writable_makes_nothing(tmp_path):
 
 
 def test_real_processes():
-    """A few of the table: a module, a script and a tool."""
+    """A few of the table: a package, an experiment by its name, a tool."""
     chosen = [
-        (["-m", "benchmarks", "banana"], "argument TABLE: 'banana' is none of"),
-        (["scripts/measure_circles.py", "--seeds", "-1"], "argument --seeds: must be an int"),
+        (["-m", "experiments.benchmarks", "banana"], "argument TABLE: 'banana' is none of"),
+        (["-m", "experiments", "circles", "--seeds", "-1"], "argument --seeds: must be an int"),
         (["-m", "tools.serve", "banana"], "argument port: invalid int value: 'banana'"),
     ]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

@@ -1,7 +1,7 @@
 """The stored benchmarks, the targets they are held against, and what the counts of ``engine.cost`` predict.
 
-``python -m benchmarks`` measures; ``bench_cpu.json`` and ``bench_cuda.json`` keep the results. A device that was not
-measured has no file, and everything here says so instead of guessing. Chapter 13 uses it.
+``python -m experiments.benchmarks`` measures; ``bench_cpu.json`` and ``bench_cuda.json`` keep the results. A device
+that was not measured has no file, and everything here says so instead of guessing. Chapter 13 uses it.
 """
 
 from __future__ import annotations

@@ -254,7 +254,7 @@ def save(model: nn.Module, path: Path) -> None:
 def load(
     path: Path = DATA / "radix_byte_lm.safetensors", config: Config | None = None, plan: Plan | None = None
 ) -> ByteLM:
-    """A stored model, in float32; by default the shipped one (seed 0) that ``scripts/train_radix_checkpoint.py`` made.
+    """A stored model, in float32; by default the shipped one (seed 0) that ``python -m experiments radix`` made.
 
     A checkpoint holds weights only: give the configuration and the plan of training if they are not the default ones.
     """

@@ -282,7 +282,6 @@ def test_stored_file_is_complete():
         assert [row["seed"] for row in rows_of(method)] == seeds
     for model in ("rope", "rope without start", "chapter 03"):
         assert len(losses(model, "64")) == len(seeds)
-    assert STORED["script"] == "scripts/measure_local.py"
 
 
 def test_recomputes_rows_of_the_shipped_model():

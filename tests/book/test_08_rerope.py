@@ -321,8 +321,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_stored_file_is_the_scripts():
-    assert STORED["script"] == "scripts/measure_rerope.py"
+def test_stored_file():
     assert STORED["seeds"] == [0, 1, 2, 3, 4]
     assert STORED["few_seeds"] == [0, 1, 2]
     windows = byte_lm.evaluation_windows()[::4]

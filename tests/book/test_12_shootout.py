@@ -327,8 +327,7 @@ def run_of(model: str, optimizer: str, seed: int = 1, rate: float | None = None)
     return found[0]
 
 
-def test_stored_parts_are_the_scripts():
-    assert PARTS["script"] == "scripts/measure_lab_parts.py"
+def test_stored_parts():
     assert (PARTS["steps"], PARTS["batch"], PARTS["length"]) == (250, 16, 64)
     assert all(run["seconds"] < 30 for run in PARTS["runs"])  # less than half a minute
     assert PARTS["parameters"] == {name: sizes.parameters(name) for name in ("gau-0.3m", "transformer-0.3m")}

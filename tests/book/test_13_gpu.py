@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import rope_lessons as rl
-from benchmarks import decode, rotary, speed, training
+from experiments.benchmarks import decode, rotary, speed, training
 from rope_lessons.engine import bands, cost, kernels, targets
 from rope_lessons.engine.cost import H200, T4, Sizes
 from rope_lessons.figures import gpu as figures
@@ -282,7 +282,7 @@ def test_targets_are_those_of_the_benchmarks():
 
 
 def gpu_result(ratio: float) -> dict[str, Any]:
-    """Made-up rows in the form of ``python -m benchmarks`` on a GPU."""
+    """Made-up rows in the form of ``python -m experiments.benchmarks`` on a GPU."""
     names, shapes = ("rerope, w = 1024", "rerope, cuDNN, w = 1024", "leaky-rerope, w = 1024"), ("d 64", "d 128")
     rows = [
         {"what": f"{name}, forward", "length": times * 1024, "shape": shape, "ratio": ratio + number / 10}

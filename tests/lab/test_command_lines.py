@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
 
+from experiments import table
 from rope_lessons.lab import __main__ as lab
 from rope_lessons.lab import training
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 TOO_LARGE = str(2**63)
 HUGE = "9" * 5000  # more digits than Python turns into an int
 BAD_NUMBERS = ("", "x", "1.5", "nan", HUGE)
@@ -167,22 +165,12 @@ def test_what_is_no_command_is_refused(place, capsys, monkeypatch, arguments, na
     assert re.search(rf"^python -m rope_lessons\.lab: .*({named})", told), told
 
 
-@pytest.fixture
-def measure(place, monkeypatch) -> ModuleType:
-    """The script, with folders of its own."""
-    monkeypatch.chdir(place)
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    script = importlib.import_module("measure_table")
-    monkeypatch.setattr(script, "ROOT", place)
-    monkeypatch.setattr(script, "OUT", place / "models")
-    return script
-
-
 @pytest.mark.parametrize(("arguments", "named"), MEASURE)
-def test_measure_table_refuses(place, measure, capsys, arguments, named):
-    own = ["--corpus", "texts", "--cache", "cache"]
-    told = refuse(measure.main, [*own, *arguments], place, capsys)
-    assert re.search(rf"^\S+: .*({named})", told), told
+def test_the_experiment_refuses(place, capsys, monkeypatch, arguments, named):
+    monkeypatch.chdir(place)
+    own = ["--corpus", "texts", "--cache", "cache", "--models", "models"]
+    told = refuse(table.main, [*own, *arguments], place, capsys)
+    assert re.search(rf"^python -m experiments table: .*({named})", told), told
 
 
 # --- what is no fault of the command line --------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The models of the table that travel with the package, and a part of its test text.
 
-``scripts/ship_table.py`` writes them. Chapter 12.
+``python -m experiments table --ship`` writes them. Chapter 12.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def export_text(
     """
     rounded = {row: {kind: round(value, 6) for kind, value in both.items()} for row, both in accuracies.items()}
     stored = {
-        "script": "scripts/ship_table.py",
+        "script": "python -m experiments table",
         "licence": licence,
         "corpus": corpus.about["name"],
         "corpus_sha256": corpus.about["sha256"],
@@ -143,7 +143,7 @@ def windows(path: Path = SHIPPED_TEXT) -> Tensor:
     """The shipped part of the table's test text, int64 ``(windows, length + 1)``: each window of a document of its own.
 
     Args:
-        path: of the file that ``scripts/ship_table.py`` wrote.
+        path: of the file that ``python -m experiments table --ship`` wrote.
 
     Chapter 12.
     """

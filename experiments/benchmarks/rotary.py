@@ -1,6 +1,6 @@
 """Rotary on queries and keys beside the bandwidth of a copy on the device, and beside other libraries. CUDA only.
 
-python -m benchmarks.rotary
+python -m experiments.benchmarks.rotary
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks import command
-from benchmarks.timing import in_turns
+from experiments.benchmarks import table
+from experiments.benchmarks.timing import in_turns
 from rope_lessons import rope_frequencies, rotary_table
 from rope_lessons.rotary import rotate
 
@@ -86,4 +86,4 @@ def _peers(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> dict[str, Callable
 
 
 if __name__ == "__main__":
-    command.show("benchmarks.rotary", __doc__, rows)
+    table.show("experiments.benchmarks.rotary", __doc__, rows)

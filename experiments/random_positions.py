@@ -1,10 +1,11 @@
-"""Train masked language models on 64 bytes with random positions (chapter 10), and test them on up to 512.
+"""Chapter 10: train masked language models on 64 bytes with random positions, and test them on up to 512.
 
-    python scripts/measure_random_positions.py              # 21 models, one to two minutes each on one CPU core
-    python scripts/measure_random_positions.py --only rope  # in pieces: what is stored of the others stays
+    python -m experiments random_positions
+    python -m experiments random_positions --only rope      # only the models with "rope" in their names
 
-Writes rope_lessons/data/random_positions.json. Every model is tested as soon as it is
-trained, and the file is written again. The test text is every third piece of that of chapter 03.
+Takes about 35 minutes on one CPU core: one to two for each of 21 models.
+
+Writes random_positions.json. The test text is every third piece of that of chapter 03.
 
 There are no models trained with log n: in an encoder every query of a training window sees all 64 bytes, so the scale
 log_64(n) is 1 throughout, and the training is the same with and without it. It is a choice at test only.
@@ -12,31 +13,30 @@ log_64(n) is 1 throughout, and the training is the same with and without it. It 
 
 from __future__ import annotations
 
-import hashlib
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-import arguments
 import torch
-from common import MODELS, digest, provenance, source, store, stored, train_and_keep, training_text
 from torch import Tensor
 
 import rope_lessons as rl
+from experiments import command
+from experiments.result import Result
+from experiments.trained import Models, attend_fast, digest, evaluation_windows, surroundings, training_text
 from rope_lessons import LogN, scheme
 from rope_lessons.methods import Positions
 from rope_lessons.models import byte_lm, masked_lm
 from rope_lessons.schemes import Plan
-from rope_lessons.stored import DATA
 
 SEEDS = (0, 1, 2)
 CONFIG = replace(byte_lm.Config(), batch=16)  # half that of chapter 03, so that 21 trainings fit into an hour
 N, LENGTHS, L = CONFIG.length, (64, 128, 256, 512), 2048
 SPACINGS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-PARTS = ("rows", "spacings")
-FAST = partial(rl.attention, backend="flash")
 
 
 # --- samplers ------------------------------------------------------------------------------------------------------
@@ -91,25 +91,24 @@ ROWS.append(Row("rope", "beta"))
 # --- training ------------------------------------------------------------------------------------------------------
 
 
-def trained(row: Row, seed: int) -> masked_lm.MaskedLM:
+def trained(models: Models, row: Row, seed: int) -> masked_lm.MaskedLM:
     """The model after its training, weights rounded to bfloat16 as a stored file holds them."""
+    config = models.config(CONFIG)
     options: Any = {"plan": row.plan(), "additive": row.encoding == "sinusoidal"}
     train = partial(masked_lm.train, sampler=TRAINING[row.training])
+    build = partial(masked_lm.build, config, seed, **options)
     # The losses of two steps stand for the code of the model and of the sampler: a change of either trains anew.
-    rehearsal = train(masked_lm.build(CONFIG, seed, **options), training_text(), CONFIG, seed, steps=2)
-    recipe = repr((asdict(CONFIG), row, seed, digest(training_text()), torch.__version__, source(), rehearsal))
-    path = MODELS / f"masked-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}.safetensors"
-    if not path.exists():
-        model = masked_lm.build(CONFIG, seed, **options)
-        train_and_keep(path, model, training_text(), CONFIG, seed, f"{row.name}, seed {seed}", train)
-    return masked_lm.load(path, CONFIG, **options)
+    rehearsal = train(build(), training_text(), config, seed, steps=2)
+    recipe = (asdict(config), row, seed, *surroundings(), rehearsal)
+    path = models.path(recipe, build, config, seed, f"{row.name}, seed {seed}", kind="masked-", train=train)
+    return masked_lm.load(path, config, **options)
 
 
 # --- what is measured ----------------------------------------------------------------------------------------------
 
 
 def test(model: masked_lm.MaskedLM, windows: Tensor, length: int, **options: Any) -> dict[str, float]:
-    hits, losses = masked_lm.evaluate(model, windows, length, attend=FAST, **options)
+    hits, losses = masked_lm.evaluate(model, windows, length, attend=attend_fast, **options)
     return {"accuracy": round(hits.mean().item(), 5), "loss": round(losses.mean().item(), 5)}
 
 
@@ -160,56 +159,46 @@ def cost() -> dict[str, float]:
     return {"step_ms": round(middle(steps) / 1000, 1), **shares}
 
 
-# --- what is stored ------------------------------------------------------------------------------------------------
+# --- all of it -----------------------------------------------------------------------------------------------------
 
 
-def keep(settings: dict[str, Any], **found: list[dict]) -> None:
-    """Put what was found into the stored file, in the place of what was there of the same models."""
-    path = DATA / "random_positions.json"
-    before = stored(path) if path.exists() else {}
-
-    def label(row: dict) -> tuple:
-        return tuple(row[key] for key in ("seed", "encoding", "training"))
-
-    parts = {}
-    for part in PARTS:
-        new = found.get(part, [])
-        others = [row for row in before.get(part, []) if label(row) not in map(label, new)]
-        parts[part] = sorted(others + new, key=lambda row: row["seed"])
-    seeds = sorted({row["seed"] for row in parts["rows"]})
-    cost = {"cost": before["cost"]} if "cost" in before else {}
-    store("random_positions", {**provenance(__file__), "seeds": seeds, **cost, **settings, **parts})
-
-
-def main(seeds: list[int], only: str, part: str) -> None:
-    torch.set_num_threads(1)
-    windows = byte_lm.evaluation_windows()[::3]
+def measure_all(
+    seeds: Sequence[int], only: str, part: str, models: Models, windows: Tensor, out: Path, fresh: bool
+) -> None:
     hidden = masked_lm.hide(windows[:, :-1], torch.Generator().manual_seed(0))[1].sum().item()
     settings = {
-        "config": asdict(CONFIG),
+        "config": asdict(models.config(CONFIG)),
         "share": masked_lm.SHARE,
         "max_length": L,
         "beta": {"max_length": 512, "alpha": 0.25},
         "test_text": {"windows": len(windows), "hidden": hidden, "sha256": digest(windows)},
     }
+    empty: dict[str, Any] = {"cost": {}, "rows": [], "spacings": []}
+    result = Result(out / "random_positions.json", "random_positions", settings, empty, fresh)
     for seed in seeds if part != "cost" else []:
         for row in ROWS:
-            if only in row.name:
-                model = trained(row, seed)
-                begin = time.perf_counter()
-                found = {"rows": rows_of(row, model, windows), "spacings": spacings_of(model, windows)}
-                labels = {"seed": seed, **asdict(row)}
-                keep(settings, **{name: [{**labels, **new} for new in found[name]] for name in PARTS})
-                print(f"tested {row.name}, seed {seed}: {time.perf_counter() - begin:.0f} s", flush=True)
-    if part != "models":
-        keep({**settings, "cost": cost()})
+            labels = {"seed": seed, **asdict(row)}
+            if only in row.name and result.lacks("rows", **labels):
+                model = trained(models, row, seed)
+                rows, spacings = rows_of(row, model, windows), spacings_of(model, windows)
+                result.add(rows=[labels | new for new in rows], spacings=[labels | new for new in spacings])
+    if part != "models" and not result.found["cost"]:
+        result.set(cost=cost())
+    result.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.trained_parser("experiments random_positions", __doc__, SEEDS)
+    parser.add_argument("--only", default="", help="part of the name of the models, such as 'rope' or 'rope, random'")
+    told = "the models, what a draw costs, or all"
+    parser.add_argument("--part", choices=("models", "cost", "all"), default="all", help=told)
+    options = command.parse(parser, arguments)
+    if not any(options.only in row.name for row in ROWS):
+        parser.error(f"argument --only: {options.only!r} is in none of {'; '.join(row.name for row in ROWS)}")
+    models, windows = Models(options.models, options.steps), evaluation_windows(options.windows, every=3)
+    chosen = options.seeds, options.only, options.part
+    return command.run(parser.prog, lambda: measure_all(*chosen, models, windows, options.out, options.fresh))
 
 
 if __name__ == "__main__":
-    parser = arguments.with_seeds(__doc__, SEEDS)
-    parser.add_argument("--only", default="", help="part of the name of the models, such as 'rope' or 'rope, random'")
-    parser.add_argument("--part", choices=("models", "cost", "all"), default="all")
-    options = parser.parse_args()
-    if not any(options.only in row.name for row in ROWS):
-        parser.error(f"argument --only: {options.only!r} is in none of {'; '.join(row.name for row in ROWS)}")
-    main(list(options.seeds), options.only, options.part)
+    sys.exit(main())

@@ -1,24 +1,15 @@
-"""What the command lines of the benchmarks share."""
+"""What the command lines of the single tables share."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from experiments.command import parser
+
 Rows = Callable[[torch.device], list[dict[str, Any]]]
-
-
-def parser(module: str, text: str | None) -> argparse.ArgumentParser:
-    """Nothing is measured before a command line is understood, and no option is guessed from its beginning."""
-    return argparse.ArgumentParser(
-        prog=f"python -m {module}",
-        description=text,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
 
 
 def device_here() -> torch.device:

@@ -1,23 +1,34 @@
 """A training step of a small transformer with InvLeaky ReRoPE beside the same with RoPE.
 
-python -m benchmarks.training
+python -m experiments.benchmarks.training
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks import command
-from benchmarks.sides import Side, ours, plain_rope
-from benchmarks.timing import in_turns, milliseconds, ratio
+from experiments.benchmarks import table
+from experiments.benchmarks.sides import Side, ours, plain_rope
+from experiments.benchmarks.timing import in_turns, milliseconds, ratio
 
 TARGET, FACTOR = 1.03, 8  # InvLeaky for a text FACTOR times longer: window length/4, slope 2 FACTOR
-# width, layers, head_dim, length, dtype
-SIZES = {"cpu": (512, 2, 64, 1024, torch.float32), "cuda": (2048, 8, 128, 8192, torch.bfloat16)}
+
+
+class Size(NamedTuple):
+    """Of the model and its text."""
+
+    width: int
+    layers: int
+    head_dim: int
+    length: int
+    dtype: torch.dtype
+
+
+SIZES = {"cpu": Size(512, 2, 64, 1024, torch.float32), "cuda": Size(2048, 8, 128, 8192, torch.bfloat16)}
 
 
 class Block(nn.Module):
@@ -36,9 +47,9 @@ class Block(nn.Module):
         return x + self.feed_forward(self.norms[1](x))
 
 
-def rows(device: torch.device) -> list[dict[str, Any]]:
+def rows(device: torch.device, size: Size | None = None) -> list[dict[str, Any]]:
     """One row: the step's time with InvLeaky, and with RoPE through SDPA."""
-    width, layers, head_dim, length, dtype = SIZES[device.type]
+    width, layers, head_dim, length, dtype = size or SIZES[device.type]
     sides = {"rope": plain_rope, "invleaky": ours(head_dim, length // 4, 2.0 * FACTOR)}
     x = torch.randn(1, length, width, device=device, dtype=dtype)
     calls = {}
@@ -68,4 +79,4 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor) -> None
 
 
 if __name__ == "__main__":
-    command.show("benchmarks.training", __doc__, rows)
+    table.show("experiments.benchmarks.training", __doc__, rows)

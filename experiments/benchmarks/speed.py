@@ -1,6 +1,6 @@
 """ReRoPE and Leaky ReRoPE, forward and backward, beside plain RoPE, and beside the way ReRoPE was published.
 
-python -m benchmarks.speed
+python -m experiments.benchmarks.speed
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks import command
-from benchmarks.sides import Side, eager_rerope, inputs, ours, plain_rope
-from benchmarks.timing import in_turns, milliseconds, ratio
+from experiments.benchmarks import table
+from experiments.benchmarks.sides import Side, eager_rerope, inputs, ours, plain_rope
+from experiments.benchmarks.timing import in_turns, milliseconds, ratio
 
 WINDOW, HEADS = 1024, {"cpu": 2, "cuda": 16}
 SLOPES = {"rerope": 0.0, "leaky-rerope": 1 / 8}
@@ -26,26 +26,28 @@ EAGER = {"cpu": (4096, 8.0), "cuda": (8192, 10.0)}  # length; at least so many t
 DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
 
 
-def beside_plain(device: torch.device, backward: bool) -> list[dict[str, Any]]:
+def beside_plain(device: torch.device, backward: bool, window: int = WINDOW) -> list[dict[str, Any]]:
     """One row for each length and method."""
     return [
         row
         for dim in DIMS[device.type]
         for times, targets in TARGETS[device.type].items()
-        for row in _beside_plain(device, dim, times * WINDOW, backward, targets[backward])
+        for row in _beside_plain(device, dim, window, times * window, backward, targets[backward])
     ]
 
 
-def _beside_plain(device: torch.device, dim: int, length: int, backward: bool, target: float) -> list[dict[str, Any]]:
+def _beside_plain(
+    device: torch.device, dim: int, window: int, length: int, backward: bool, target: float
+) -> list[dict[str, Any]]:
     heads = HEADS[device.type]
     qkv = inputs(length, heads, dim, device, DTYPES[device.type])
-    sides = {**plain_sides(device), **_our_sides(device, dim)}
+    sides = {**plain_sides(device), **_our_sides(device, dim, window)}
     calls = {name: partial(once, side, qkv, backward) for name, side in sides.items()}
     times = in_turns(calls, 7 if length <= 8192 or device.type == "cuda" else 3, device, warm_up=1)
     plain = min(plain_sides(device), key=lambda name: milliseconds(times, name))
     return [
         {
-            "what": f"{name}, w = {WINDOW}, {'forward and backward' if backward else 'forward'}",
+            "what": f"{name}, w = {window}, {'forward and backward' if backward else 'forward'}",
             "beside": f"plain RoPE, {plain}",
             "length": length,
             "shape": f"{heads} heads, head_dim {dim}, {str(DTYPES[device.type]).removeprefix('torch.')}",
@@ -54,7 +56,7 @@ def _beside_plain(device: torch.device, dim: int, length: int, backward: bool, t
             "ratio": ratio(times, name, plain),
             "target": target,
         }
-        for name in _our_sides(device, dim)
+        for name in _our_sides(device, dim, window)
     ]
 
 
@@ -68,8 +70,8 @@ def plain_sides(device: torch.device) -> dict[str, Side]:
     }
 
 
-def _our_sides(device: torch.device, dim: int) -> dict[str, Side]:
-    sides = {name: ours(dim, WINDOW, slope) for name, slope in SLOPES.items()}
+def _our_sides(device: torch.device, dim: int, window: int) -> dict[str, Side]:
+    sides = {name: ours(dim, window, slope) for name, slope in SLOPES.items()}
     if device.type == "cpu":
         return sides
     cudnn = {f"{name}, cuDNN": partial(_only, side, SDPBackend.CUDNN_ATTENTION) for name, side in sides.items()}
@@ -92,13 +94,14 @@ def once(side: Side, qkv: tuple[Tensor, ...], backward: bool) -> None:
     torch.autograd.grad(output, leaves, qkv[0])
 
 
-def beside_eager(device: torch.device) -> list[dict[str, Any]]:
-    """The engine and the published way, where the published way still fits."""
-    (length, target), heads, dim = EAGER[device.type], HEADS[device.type], 64
+def beside_eager(device: torch.device, window: int = WINDOW, length: int | None = None) -> list[dict[str, Any]]:
+    """The engine and the published way; by default at a length where the published way still fits."""
+    (fitting, target), heads, dim = EAGER[device.type], HEADS[device.type], 64
+    length = length or fitting
     qkv = inputs(length, heads, dim, device, DTYPES[device.type])
     sides: dict[str, Side] = {
-        "eager": partial(eager_rerope, window=WINDOW, slope=0.0),
-        "rerope": ours(dim, WINDOW, 0.0),
+        "eager": partial(eager_rerope, window=window, slope=0.0),
+        "rerope": ours(dim, window, 0.0),
     }
     found = []
     for backward in (False, True):
@@ -106,7 +109,7 @@ def beside_eager(device: torch.device) -> list[dict[str, Any]]:
         times = in_turns(calls, 5, device, warm_up=1)
         found.append(
             {
-                "what": f"rerope, w = {WINDOW}, {'forward and backward' if backward else 'forward'}",
+                "what": f"rerope, w = {window}, {'forward and backward' if backward else 'forward'}",
                 "beside": "eager ReRoPE: two matrices of scores and a where",
                 "length": length,
                 "shape": f"{heads} heads, head_dim {dim}, {str(DTYPES[device.type]).removeprefix('torch.')}",
@@ -120,8 +123,8 @@ def beside_eager(device: torch.device) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    command.show(
-        "benchmarks.speed",
+    table.show(
+        "experiments.benchmarks.speed",
         __doc__,
         lambda device: beside_eager(device) + beside_plain(device, False) + beside_plain(device, True),
     )

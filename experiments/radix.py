@@ -1,28 +1,34 @@
-"""Train the tiny byte model of chapter 03 with several seeds and test it at 8 times its training length.
+"""Chapter 03: train the byte model, and test it with other frequencies at 8 times its training length.
 
-    python scripts/train_radix_checkpoint.py              # everything: about 90 s for each seed on one CPU core
-    python scripts/train_radix_checkpoint.py --text       # only cut the test text from the running Python's library
+    python -m experiments radix
 
-Writes rope_lessons/data/radix.json, there radix_byte_lm.safetensors (seed 0),
-and with --text radix_eval_text.json. The training text is the running Python's standard library, so
-another version of Python gives slightly different numbers; the test text is the stored one.
+Takes about 15 minutes: five seeds, of which each is trained for 90 s on one CPU core.
+
+Writes radix.json, radix_byte_lm.safetensors (the model of seed 0) and with --text only radix_eval_text.json, the test
+text, cut from the library of the running Python. The training text is that library, so another version of Python gives
+slightly different numbers; the test text is the stored one.
 """
 
 from __future__ import annotations
 
 import json
 import platform
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
-import arguments
 import torch
-from common import digest, measure, provenance, store, training_text
 from torch import Tensor
 
+from experiments import command
+from experiments.result import Result
+from experiments.trained import about, digest, evaluation_windows, measure, training_text, with_steps
 from rope_lessons.models import byte_lm
 from rope_lessons.schemes import scheme
-from rope_lessons.stored import DATA
+from rope_lessons.stored import write_whole
 
 SEEDS = (0, 1, 2, 3, 4)
 FACTOR, LENGTH = 8, 512
@@ -75,44 +81,42 @@ def rows_of(model: byte_lm.ByteLM, windows: Tensor, config: byte_lm.Config, seed
     return rows
 
 
-def main(seeds: tuple[int, ...] = SEEDS) -> None:
-    torch.set_num_threads(1)
-    config = byte_lm.Config()
-    text, windows = training_text(), byte_lm.evaluation_windows()
-    rows, training = [], []
-    for seed in seeds:
-        model, begin = byte_lm.build(config, seed), time.perf_counter()
-        losses = byte_lm.train(model, text, config, seed)
-        seconds = time.perf_counter() - begin
-        byte_lm.round_weights(model)  # what is tested is what the file holds
-        if seed == 0:
-            byte_lm.save(model, DATA / "radix_byte_lm.safetensors")
-        training.append(
-            {
-                "seed": seed,
-                "seconds": round(seconds, 1),
-                "first_losses": [round(x, 5) for x in losses[:REHEARSAL_STEPS]],
-                "last_50_steps": round(sum(losses[-50:]) / 50, 4),
-            }
-        )
-        rows += rows_of(model, windows, config, seed)
-        print(f"seed {seed}: {seconds:.0f} s, loss {training[-1]['last_50_steps']}", flush=True)
-        for row in (row for row in rows if row["seed"] == seed):
-            print(f"  {row['method']:13} {row['length']:4} {row['accuracy']:.4f} {row['loss']:.4f}", flush=True)
-    result = {
-        **provenance(__file__),
-        "seeds": list(seeds),
+def trained_and_tested(
+    seed: int, config: byte_lm.Config, windows: Tensor, shipped: Path
+) -> dict[str, list[dict[str, Any]]]:
+    """A training, whose model is kept for seed 0, and what the model does."""
+    model, begin = byte_lm.build(config, seed), time.perf_counter()
+    losses = byte_lm.train(model, training_text(), config, seed)
+    seconds = time.perf_counter() - begin
+    byte_lm.round_weights(model)  # what is tested is what the file holds
+    if seed == 0:
+        shipped.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(shipped, lambda unfinished: byte_lm.save(model, unfinished))
+    training = {
+        "seed": seed,
+        "seconds": round(seconds, 1),
+        "first_losses": [round(x, 5) for x in losses[:REHEARSAL_STEPS]],
+        "last_50_steps": round(sum(losses[-50:]) / len(losses[-50:]), 4),
+    }
+    return {"training": [training], "rows": rows_of(model, windows, config, seed)}
+
+
+def measure_all(seeds: Sequence[int], config: byte_lm.Config, windows: Tensor, out: Path, fresh: bool) -> None:
+    text = training_text()
+    settings = {
         "parameters": sum(weight.numel() for weight in byte_lm.build(config, 0).parameters()),
         "config": asdict(config),
         "factor": FACTOR,
         "chosen": "learning rate out of 0.001, 0.003, 0.006 on seed 0, by its loss at length 64 on held-out files",
         "training_text": {"bytes": len(text), "sha256": digest(text)},
-        "test_text": {"windows": len(windows), "bytes_predicted": windows[:, 1:].numel(), "sha256": digest(windows)},
+        "test_text": about(windows),
         "rehearsal": rehearsal(config, windows),
-        "training": training,
-        "rows": rows,
     }
-    store("radix", result)
+    result = Result(out / "radix.json", "radix", settings, {"training": [], "rows": []}, fresh)
+    for seed in seeds:
+        if result.lacks("rows", seed=seed):
+            result.add(**trained_and_tested(seed, config, windows, out / "radix_byte_lm.safetensors"))
+    result.close()
 
 
 def rehearsal(config: byte_lm.Config, windows: Tensor) -> list[float]:
@@ -121,12 +125,27 @@ def rehearsal(config: byte_lm.Config, windows: Tensor) -> list[float]:
     return [round(x, 5) for x in byte_lm.train(byte_lm.build(config, 0), text, config, 0, steps=REHEARSAL_STEPS)]
 
 
-if __name__ == "__main__":
-    parser = arguments.with_seeds(__doc__, SEEDS)
+def cut_text(out: Path) -> None:
+    content, path = json.dumps(cut_evaluation_text(), indent=0) + "\n", out / "radix_eval_text.json"
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda unfinished: unfinished.write_text(content))
+    print(f"written: {path}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.parser("experiments radix", __doc__)
     parser.add_argument("--text", action="store_true", help="only cut the test text")
-    options = parser.parse_args()
+    command.add_seeds(parser, SEEDS)
+    command.add_places(parser, models=False)
+    command.add_fresh(parser)
+    command.add_try(parser, "steps", "windows")
+    options = command.parse(parser, arguments)
+    command.check_alone(parser, options, "text", ("out", "store"))
     if options.text:
-        stored = json.dumps(cut_evaluation_text(), indent=0)
-        (DATA / "radix_eval_text.json").write_text(stored + "\n")
-    else:
-        main(options.seeds)
+        return command.run(parser.prog, lambda: cut_text(options.out))
+    config, windows = with_steps(byte_lm.Config(), options.steps), evaluation_windows(options.windows)
+    return command.run(parser.prog, lambda: measure_all(options.seeds, config, windows, options.out, options.fresh))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """One decode step with a long cache: ReRoPE and Leaky ReRoPE beside plain RoPE. Rotations are in, on all sides.
 
-    python -m benchmarks.decode
+    python -m experiments.benchmarks.decode
 
 All sides are the package's ``KVCache``; PyTorch's own ``scaled_dot_product_attention`` on keys that are already
 turned, with no cache to keep, is timed too, to show that plain RoPE's step is no straw man. Sides take turns, so that
@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from benchmarks import command
-from benchmarks.timing import in_turns
+from experiments.benchmarks import table
+from experiments.benchmarks.timing import in_turns
 from rope_lessons import KVCache, Scheme, attention, scheme
 
 LENGTHS = (16_384, 65_536)
@@ -80,4 +80,4 @@ def filled(side: Scheme, length: int, more: int, device: torch.device) -> KVCach
 
 
 if __name__ == "__main__":
-    command.show("benchmarks.decode", __doc__, lambda device: rows(device.type))
+    table.show("experiments.benchmarks.decode", __doc__, lambda device: rows(device.type))

@@ -1,74 +1,36 @@
-"""Measure the 15 tasks of chapter 11: how fast they are sampled, and what is reached without the input.
+"""Chapter 11: how fast the 15 tasks are sampled, and what is reached on them without the input.
 
-    python scripts/measure_chomsky_tasks.py           # about 5 minutes on one CPU core
-    python scripts/measure_chomsky_tasks.py --fresh   # not going on from what is stored
-    python scripts/measure_chomsky_tasks.py --speed   # the speeds again; the faster of both measurements is kept
+    python -m experiments chomsky
+    python -m experiments chomsky --speed   # the speeds again; the faster of both measurements is kept
 
-Writes rope_lessons/data/chomsky_tasks.json, after every task: an interrupted run goes on
-where it was.
+Takes about 5 minutes on one CPU core.
+
+Writes chomsky_tasks.json. (The trainings of chapter 11 are ``python -m rope_lessons.chomsky``.)
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import arguments
 import torch
-from common import provenance, store, stored
 
+from experiments import command
+from experiments.result import Result
 from rope_lessons.chomsky import TASKS, Task, blind_accuracy
 from rope_lessons.chomsky.blind import TEST_LENGTHS, token_table
 from rope_lessons.chomsky.context_free import SolveEquation
-from rope_lessons.stored import DATA
 
-NAME = "chomsky_tasks"
 BATCH, SPEED_LENGTHS, SECONDS = 128, (10, 40, 500), 1.0
 SHOWN = (40, 100, 500)  # lengths whose blind accuracy is stored by itself
-SAMPLES, MANY = (
-    2048,
-    65_536,
-)  # strings to choose the guesses on, and as many to score them: for the mean, for one length
+# Strings to choose the guesses on, and as many to score them: for the mean, for one length.
+SAMPLES, MANY = 2048, 65_536
 SOLVED = 0.9
 EQUATIONS = 2000
-
-
-def main() -> None:
-    parser = arguments.parser(__doc__)
-    parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    parser.add_argument("--speed", action="store_true", help="measure the speeds again and keep the faster")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    result = start(options.fresh)
-    for task in (replace(base, variant=variant) for base in TASKS.values() for variant in base.variants):
-        rows = result["tasks"].setdefault(task.name, {})
-        if task.variant not in rows:
-            rows[task.variant] = measured(task)
-            print(task.name, task.variant, rows[task.variant], flush=True)
-            store(NAME, result)
-        elif options.speed:
-            speeds = rows[task.variant]["tokens_per_second"]
-            rows[task.variant]["tokens_per_second"] = {
-                length: max(old, tokens_per_second(task, int(length))) for length, old in speeds.items()
-            }
-            store(NAME, result)
-    if "equations" not in result:
-        result["equations"] = equations()
-        store(NAME, result)
-
-
-def start(fresh: bool) -> dict[str, Any]:
-    path = DATA / f"{NAME}.json"
-    if path.exists() and not fresh:
-        return stored(path)
-    settings = {
-        "batch": BATCH,
-        "samples": {"score": SAMPLES, "one_length": MANY},
-        "score_lengths": [TEST_LENGTHS[0], TEST_LENGTHS[-1]],
-        "seed": 0,
-    }
-    return provenance(__file__) | settings | {"tasks": {}}
 
 
 def measured(task: Task) -> dict[str, Any]:
@@ -114,5 +76,39 @@ def equations() -> dict[str, Any]:
     return rows
 
 
+def measure_all(out: Path, fresh: bool, speed: bool) -> None:
+    settings = {
+        "batch": BATCH,
+        "samples": {"score": SAMPLES, "one_length": MANY},
+        "score_lengths": [TEST_LENGTHS[0], TEST_LENGTHS[-1]],
+        "seed": 0,
+    }
+    result = Result(out / "chomsky_tasks.json", "chomsky", settings, {"tasks": {}, "equations": {}}, fresh)
+    tasks = result.found["tasks"]
+    for task in (replace(base, variant=variant) for base in TASKS.values() for variant in base.variants):
+        rows = tasks.setdefault(task.name, {})
+        if task.variant not in rows:
+            rows[task.variant] = measured(task)
+        elif speed:
+            speeds = rows[task.variant]["tokens_per_second"]
+            speeds |= {length: max(old, tokens_per_second(task, int(length))) for length, old in speeds.items()}
+        else:
+            continue
+        print(task.name, task.variant, rows[task.variant], flush=True)
+        result.set(tasks=tasks)
+    if not result.found["equations"]:
+        result.set(equations=equations())
+    result.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.parser("experiments chomsky", __doc__)
+    parser.add_argument("--speed", action="store_true", help="measure the speeds again and keep the faster")
+    command.add_places(parser, models=False)
+    command.add_fresh(parser)
+    options = command.parse(parser, arguments)
+    return command.run(parser.prog, lambda: measure_all(options.out, options.fresh, options.speed))
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

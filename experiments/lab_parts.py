@@ -1,35 +1,35 @@
-"""Measure the parts of chapter 12's model: gated attention units and the Transformer, with AdamW and with Tiger.
+"""Chapter 12: the parts of the articles' model: gated attention units and the Transformer, with AdamW and with Tiger.
 
-    python scripts/measure_lab_parts.py           # some minutes on one CPU core
-    python scripts/measure_lab_parts.py --fresh   # not going on from what is stored
+    python -m experiments lab_parts
+
+Takes about 6 minutes on one CPU core.
 
 Each pair of a model and an optimizer is trained with seed 0 at several learning rates, and once more with seed 1 at the
 rate that was best: what is reported was not chosen by itself. Of these last trainings the rows of the embedding are
-measured too. Writes rope_lessons/data/lab_parts.json, after every training: an
-interrupted run goes on where it was.
+measured too. Writes lab_parts.json.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import arguments
 import numpy as np
 import torch
 import torch.nn.functional as F
-from common import provenance, store, stored
 from torch import nn
 
+from experiments import command
+from experiments.result import Result
 from rope_lessons.lab import checkpoint, sizes, text, training
 from rope_lessons.lab.table import scoring
 from rope_lessons.lab.text import Corpus, batch_of, open_corpus
 from rope_lessons.lab.tiger import Tiger
-from rope_lessons.stored import DATA
 
-NAME = "lab_parts"
 MODELS = ("gau-0.3m", "transformer-0.3m")
 STEPS, BATCH, LAST, WINDOWS = 250, 16, 25, 32
 RECIPES: dict[str, dict[str, Any]] = {
@@ -39,28 +39,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 RATES = {"adamw": (3e-3, 1e-2), "tiger": (1.5e-3, 5e-3, 1.5e-2)}
 
 
-def main() -> None:
-    parser = arguments.parser(__doc__)
-    parser.add_argument("--fresh", action="store_true", help="measure everything again")
-    parser.add_argument("--steps", type=arguments.count, default=STEPS, help="of each training; fewer only for a try")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    corpus = open_corpus("stdlib")
-    result = start(corpus, options.steps, options.fresh)
-    for model in MODELS:
-        for optimizer, rates in RATES.items():
-            for rate in rates:
-                add(result, corpus, model, optimizer, rate, seed=0)
-            add(result, corpus, model, optimizer, best(result, model, optimizer), seed=1)
-    if "bytes_there" not in result:
-        result["bytes_there"] = len(np.unique(corpus.train))
-        store(NAME, result)
-    if "rare" not in result:
-        result["rare"] = [rare(*case) for case in (("tiger", False), ("tiger", True), ("adamw", True))]
-        store(NAME, result)
-
-
-def start(corpus: Corpus, steps: int, fresh: bool) -> dict[str, Any]:
+def measure_all(corpus: Corpus, steps: int, out: Path, fresh: bool) -> None:
     settings = {
         "corpus": {"name": corpus.about["name"], "sha256": corpus.about["sha256"]},
         "parameters": {model: sizes.parameters(model) for model in MODELS},
@@ -70,27 +49,31 @@ def start(corpus: Corpus, steps: int, fresh: bool) -> dict[str, Any]:
         "last": LAST,
         "test_bytes": WINDOWS * 512,
     }
-    path = DATA / f"{NAME}.json"
-    if path.exists() and not fresh:
-        before = stored(path)
-        if all(before[name] == value for name, value in settings.items()):
-            return before
-        raise SystemExit("the stored result has other settings: start again with --fresh")
-    return provenance(__file__) | settings | {"runs": []}
+    empty: dict[str, Any] = {"runs": [], "rare": [], "bytes_there": 0}
+    result = Result(out / "lab_parts.json", "lab_parts", settings, empty, fresh)
+    for model in MODELS:
+        for optimizer, rates in RATES.items():
+            for rate in rates:
+                add(result, corpus, steps, model, optimizer, rate, seed=0)
+            add(result, corpus, steps, model, optimizer, best(result, model, optimizer), seed=1)
+    if not result.found["bytes_there"]:
+        result.set(bytes_there=len(np.unique(corpus.train)))
+    if not result.found["rare"]:
+        result.add(rare=[rare(*case) for case in (("tiger", False), ("tiger", True), ("adamw", True))])
+    result.close()
 
 
-def add(result: dict[str, Any], corpus: Corpus, model: str, optimizer: str, rate: float, seed: int) -> None:
+def add(result: Result, corpus: Corpus, steps: int, model: str, optimizer: str, rate: float, seed: int) -> None:
     key = {"model": model, "optimizer": optimizer, "learning_rate": rate, "seed": seed}
-    if any(key.items() <= run.items() for run in result["runs"]):
-        return
-    result["runs"].append(key | trained(corpus, result["steps"], key))
-    print(result["runs"][-1], flush=True)
-    store(NAME, result)
+    if result.lacks("runs", **key):
+        result.add(runs=[key | trained(corpus, steps, key)])
 
 
-def best(result: dict[str, Any], model: str, optimizer: str) -> float:
+def best(result: Result, model: str, optimizer: str) -> float:
     """The rate with the lowest test loss of seed 0."""
-    runs = [run for run in result["runs"] if (run["model"], run["optimizer"], run["seed"]) == (model, optimizer, 0)]
+    runs = [
+        run for run in result.found["runs"] if (run["model"], run["optimizer"], run["seed"]) == (model, optimizer, 0)
+    ]
     return min(runs, key=lambda run: run["test_loss"])["learning_rate"]
 
 
@@ -184,5 +167,15 @@ def rare(optimizer: str, tied: bool, steps: int = 600, at: tuple[int, ...] = (1,
     return {"optimizer": optimizer, "tied": tied, "steps": list(at), "rare": found, "others": largest}
 
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.parser("experiments lab_parts", __doc__)
+    command.add_places(parser, models=False)
+    command.add_fresh(parser)
+    command.add_try(parser, "steps")
+    options = command.parse(parser, arguments)
+    steps = options.steps or STEPS
+    return command.run(parser.prog, lambda: measure_all(open_corpus("stdlib"), steps, options.out, options.fresh))
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,7 +1,7 @@
 """Peak memory of a forward and backward pass, the engine's and that of the published way, each in its own process.
 
-python -m benchmarks.memory                          # the table
-python -m benchmarks.memory SIDE LENGTH [DEVICE]     # one row: bytes above those of the inputs
+python -m experiments.benchmarks.memory                          # the table
+python -m experiments.benchmarks.memory SIDE LENGTH [DEVICE]     # one row: bytes above those of the inputs
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
-from benchmarks import command
-from benchmarks.sides import Side, eager_rerope, inputs, ours
-from benchmarks.speed import DTYPES, once
+from experiments import command
+from experiments.benchmarks import table
+from experiments.benchmarks.sides import Side, eager_rerope, inputs, ours
+from experiments.benchmarks.speed import DTYPES, once
 
 HEADS, DIM, WINDOW = 1, 64, 1024
 LENGTHS = {"cpu": (2048, 4096, 8192, 16_384, 32_768, 65_536), "cuda": (8192, 16_384, 32_768, 65_536, 131_072)}
@@ -43,7 +44,7 @@ def rows(device: torch.device) -> list[dict[str, Any]]:
 
 
 def _in_a_process(side: str, length: int, device: torch.device) -> int:
-    words = [sys.executable, "-m", "benchmarks.memory", side, str(length), device.type]
+    words = [sys.executable, "-m", "experiments.benchmarks.memory", side, str(length), device.type]
     return round(int(subprocess.run(words, check=True, capture_output=True, text=True).stdout) / 1e6)
 
 
@@ -64,13 +65,13 @@ def peak(side: str, length: int, device: torch.device) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The table, or one row of it: an own process for each is what makes peaks comparable."""
-    parser = command.parser("benchmarks.memory", __doc__)
+    parser = command.parser("experiments.benchmarks.memory", __doc__)
     parser.add_argument("side", nargs="?", choices=SIDES, help="only this one")
     parser.add_argument("length", nargs="?", type=int, help="tokens")
     parser.add_argument("device", nargs="?", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args(arguments)
     if options.side is None:
-        return command.show("benchmarks.memory", __doc__, rows, [])
+        return table.show("experiments.benchmarks.memory", __doc__, rows, [])
     if options.length is None or options.length < 1:
         parser.error(f"argument length: must be an int of at least 1, got {options.length}")
     if options.device == "cuda" and not torch.cuda.is_available():

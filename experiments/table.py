@@ -1,19 +1,30 @@
-"""Train the models of the results table and test every row, at the training length and at 2, 4, 8 and 16 times it.
+"""Chapter 12: train the models of the table and test every row, at the training length and at 2, 4, 8 and 16 times it.
 
-    python scripts/measure_table.py --processes 2         # on a CPU: gau-0.3m, seeds 0 to 2; 10 to 16 minutes a seed
-    python scripts/measure_table.py --seeds 0 --minutes 60        # a piece of it; the same line goes on from there
-    python scripts/measure_table.py --seeds 0 1 2 3 4 --join      # seeds measured before are not measured again
+    python -m experiments table --processes 2             # on a CPU: gau-0.3m, seeds 0 to 2
+    python -m experiments table --ship                    # then, what the chapter needs beside the table
+    python -m experiments table --seeds 0 --minutes 60           # a piece of it; the same line goes on from there
+    python -m experiments table --seeds 0 1 2 3 4 --join         # seeds measured before are not measured again
+
+Takes 10 to 16 minutes a seed on two CPU threads.
 
 Every training and every tested row is kept in .models/table/ as soon as it is done, and an interrupted training goes on
 from its last checkpoint, so the run may be cut into any pieces. A seed at a time: after each, the table of all seeds so
-far is written to rope_lessons/data/table_CONFIG.csv, and what was counted for this seed to table_CONFIG/seed-K.zip
-there. With --join trainings that are in such a file are taken from it and stay in it: so seeds and trainings of several
-machines and days come into one table. Counts of another text, recipe or row are refused.
+far is written to table_CONFIG.csv, and what was counted for this seed to table_CONFIG/seed-K.zip. With --join trainings
+that are in such a file are taken from it and stay in it: so seeds and trainings of several machines and days come into
+one table. Counts of another text, recipe or row are refused.
 
-What is said of each training is in rope_lessons/data/table_CONFIG_trainings.json: how often
-it read its text; the mean loss of its last 50 steps; the loss of the trained model on windows that it read, without the
-pasted copies, and on windows cut from the test text in the same way; tokens a second, the operations that they need,
-and what share that is of the rate at which the device was measured to multiply matrices (rope_lessons.lab.speed).
+What is said of each training is in table_CONFIG_trainings.json: how often it read its text; the mean loss of its last
+50 steps; the loss of the trained model on windows that it read, without the pasted copies, and on windows cut from the
+test text in the same way; tokens a second, the operations that they need, and what share that is of the rate at which
+the device was measured to multiply matrices (rope_lessons.lab.speed).
+
+--ship writes
+- table_TRAINING.safetensors, seed 0, weights in bfloat16, for each of four trainings, if they were trained here (where
+  the table was joined from packed counts there are no weights, and the models that are there stay as they are);
+- table_eval_text.json: the first windows of the test set, each of a document of its own, and the accuracies of seed 0
+  on them with the weights as they were trained;
+- table_documents.json: the hits of every row by seed and document at 8 times the training length, so that two rows can
+  be compared document by document.
 
 On a GPU, 512 tokens in training and 8192 at test. No training may read its text more than three times, and these read
 262 and 131 million bytes: --corpus takes a folder of text for them, here the Python packages of the machine. It must
@@ -21,7 +32,7 @@ not change between two lines. These lines have not been run yet: their times are
 into ten minutes of one H200. A line that says that the time is over is given again.
 
     packages="$(python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
-    large() { python scripts/measure_table.py --seeds 0 --corpus "$packages" --compile --minutes 9 --join "$@"; }
+    large() { python -m experiments table --seeds 0 --corpus "$packages" --compile --minutes 9 --join "$@"; }
 
     large --config gau-25m --trainings rope
     large --config gau-25m --trainings rope-logn
@@ -39,43 +50,52 @@ Each line trains a model, tests all rows that it serves, and adds them to the ta
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import math
 import multiprocessing
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import arguments
 import numpy as np
 import torch
-from common import MODELS, provenance, store
 from torch import nn
 
-from rope_lessons.lab import __main__ as command
+from experiments import command
+from experiments.radix import LICENCE
+from rope_lessons.lab import __main__ as lab
 from rope_lessons.lab import checkpoint, speed, text, training
 from rope_lessons.lab.__main__ import folder_of
 from rope_lessons.lab.rows import own_row, trainings
-from rope_lessons.lab.table import finished, jobs, scoring, summary
+from rope_lessons.lab.table import finished, jobs, scoring, shipped, summary
+from rope_lessons.lab.table.documents import DOCUMENTS, document_hits
 from rope_lessons.lab.table.finished import Trained
 from rope_lessons.lab.table.packed import pack, unpack
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Recipe, Team
-from rope_lessons.stored import DATA, read_results, read_sealed, write_sealed
+from rope_lessons.stored import provenance, read_results, read_sealed, write_results, write_sealed, write_whole
 
-OUT = MODELS / "table"
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 MOST_PASSES = 3  # then a loss on the training text still says something about new text
 MEASURED = "measured.json"  # in the folder of a training
+SCRIPT = "python -m experiments table"
+SHIPPED = {  # training: rows that the chapter tests again
+    "rope": ("rope", "ntk-mixed", "rerope-w32-logn-test", "window"),
+    "rope-logn": ("rerope-w32-logn",),
+    "invleaky-w16-logn": ("invleaky-w16-logn",),
+    "hwfa-w16": ("hwfa-w16",),
+}
 
 
 def tests_of(options: argparse.Namespace) -> Evaluation:
     """Fewer windows and depths on a CPU: there the tests of all rows take about as long as the trainings even so."""
-    depths = (0.0, 0.5, 1.0) if DEVICE == "cpu" else Evaluation().depths
+    depths = (0.0, 0.5, 1.0) if options.device == "cpu" else Evaluation().depths
     return Evaluation(windows=options.windows, depths=depths)
 
 
@@ -130,19 +150,29 @@ def minutes_until(end: float) -> float:
     return max(0.0, (end - time.time()) / 60)
 
 
-def train(recipe: Recipe, corpus: text.Corpus, folder: Path, compiler: str | None, end: float) -> bool:
+def folder(options: argparse.Namespace, recipe: Recipe) -> Path:
+    """Where a training is kept."""
+    return folder_of(recipe, options.config, options.models / "table")
+
+
+def compiler(options: argparse.Namespace) -> str | None:
+    return "inductor" if options.compile else None
+
+
+def train(recipe: Recipe, corpus: text.Corpus, options: argparse.Namespace, end: float) -> bool:
     """Whether the training is done. Then only its last checkpoint is kept."""
-    if not checkpoint.stored(folder) and (folder / finished.ABOUT).exists():
+    own = folder(options, recipe)
+    if not checkpoint.stored(own) and (own / finished.ABOUT).exists():
         return True  # its counts are joined, without weights
-    begin, left, last = time.perf_counter(), minutes_until(end), checkpoint.path_of(folder, recipe.steps)
+    begin, left, last = time.perf_counter(), minutes_until(end), checkpoint.path_of(own, recipe.steps)
     if not is_done(last, recipe, corpus):
-        own = Team(torch.device(DEVICE))
-        done = training.train(recipe, corpus, folder, own, compiler=compiler, minutes=left, quiet=True)
-        loss, seconds = last_loss(training.read_losses(folder)), time.perf_counter() - begin
+        team = Team(torch.device(options.device))
+        done = training.train(recipe, corpus, own, team, compiler=compiler(options), minutes=left, quiet=True)
+        loss, seconds = last_loss(training.read_losses(own)), time.perf_counter() - begin
         print(f"{recipe.scheme}, seed {recipe.seed}: step {done}, {seconds:.0f} s, loss {loss:.4f}", flush=True)
         if done < recipe.steps:
             return False
-    for path in checkpoint.stored(folder):
+    for path in checkpoint.stored(own):
         if path != last and not path.is_dir():
             path.unlink()
     return True
@@ -159,18 +189,17 @@ def is_done(last: Path, recipe: Recipe, corpus: text.Corpus) -> bool:
 
 def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> bool:
     """One model, in a process of its own: whether it is trained, measured and tested with all of its rows."""
-    if DEVICE == "cpu":
+    if options.device == "cpu":
         torch.set_num_threads(1)
     if time.time() > end:
         return False
-    corpus, folder = text.open_corpus(options.corpus, options.cache), folder_of(recipe, options.config, OUT)
-    compiler = "inductor" if options.compile else None
-    if not train(recipe, corpus, folder, compiler, end) or time.time() > end:
+    corpus = text.open_corpus(options.corpus, options.cache)
+    if not train(recipe, corpus, options, end) or time.time() > end:
         return False
-    [model] = finished.find([folder])
-    measure(model, corpus, compiler)
+    [model] = finished.find([folder(options, recipe)])
+    measure(model, corpus, options)
     begin, left = time.perf_counter(), minutes_until(end)
-    done = jobs.count_all([model], corpus, tests_of(options), options.rows, DEVICE, minutes=left)
+    done = jobs.count_all([model], corpus, tests_of(options), options.rows, options.device, minutes=left)
     print(f"{recipe.scheme}, seed {recipe.seed}: tested in {time.perf_counter() - begin:.0f} s", flush=True)
     return done
 
@@ -178,12 +207,12 @@ def train_and_test(recipe: Recipe, options: argparse.Namespace, end: float) -> b
 # --- what is said of a training --------------------------------------------------------------------------------------
 
 
-def measure(model: Trained, corpus: text.Corpus, compiler: str | None) -> None:
+def measure(model: Trained, corpus: text.Corpus, options: argparse.Namespace) -> None:
     """Losses and speed of a training, kept in its folder. Where there are no weights nothing can be measured."""
     path, stored = model.folder / MEASURED, checkpoint.stored(model.folder)
     if not stored or measured(model) is not None:
         return
-    recipe, device = model.recipe, torch.device(DEVICE)
+    recipe, device = model.recipe, torch.device(options.device)
     loaded, _, kept = training.load(stored[-1], device)
     found = {
         "training": recipe.scheme,
@@ -193,10 +222,11 @@ def measure(model: Trained, corpus: text.Corpus, compiler: str | None) -> None:
         "passes": round(passes(recipe, corpus), 4),
         "last_loss": round(last_loss(kept.tensors[training.LOSSES].tolist()), 5),
         **gap(loaded, recipe, corpus),  # before the steps whose time is taken: they train on
-        **speed.measure(loaded, recipe, corpus, device, compiler),
-        "compiler": compiler,
+        **speed.measure(loaded, recipe, corpus, device, compiler(options)),
+        "compiler": compiler(options),
         "dtype": recipe.dtype,
-        **where(),
+        "script": SCRIPT,
+        **provenance(device),
     }
     write_sealed(path, found)
     print(describe(found), flush=True)
@@ -243,11 +273,11 @@ def gap(model: nn.Module, recipe: Recipe, corpus: text.Corpus, count: int = 512)
     Returns:
         both losses in nats per token, their difference, and its standard error over windows.
     """
-    losses = []
+    losses, device = [], next(model.parameters()).device
     for content in (corpus.train, corpus.test):
-        cut = {"seed": recipe.seed, "batch": recipe.batch, "length": recipe.train_length}
         steps = np.linspace(0, recipe.steps - 1, min(recipe.steps, max(1, count // recipe.batch))).astype(int)
-        windows = torch.cat([text.batch_of(content, int(step), **cut) for step in steps]).to(DEVICE)
+        cut = partial(text.batch_of, content, seed=recipe.seed, batch=recipe.batch, length=recipe.train_length)
+        windows = torch.cat([cut(int(step)) for step in steps]).to(device)
         found = scoring.score(model, own_row(recipe.row), windows, training.DTYPES[recipe.dtype])[1]
         losses.append(found.mean(dim=1))
     train, test = (values.mean().item() for values in losses)
@@ -260,22 +290,18 @@ def gap(model: nn.Module, recipe: Recipe, corpus: text.Corpus, count: int = 512)
     }
 
 
-def where() -> dict[str, Any]:
-    """Where a result comes from, also when that is a GPU."""
-    card = {"hardware": torch.cuda.get_device_name()} if DEVICE == "cuda" else {}
-    return {**provenance(__file__), **card}
-
-
 def write_trainings(options: argparse.Namespace, models: Sequence[Trained], corpus: text.Corpus) -> None:
     """What is said of the trainings of a table. What was measured elsewhere stays; what was not is not there."""
-    name = f"table_{options.config}_trainings"
-    result = DATA / f"{name}.json"
+    result = options.out / f"table_{options.config}_trainings.json"
     lines = [*measured_elsewhere(result), *filter(None, map(measured, models))]
     of = {line["checkpoint"]: line for line in lines}
     found = [of[model.sha256] for model in models if model.sha256 in of]
     about = {key: corpus.about[key] for key in ("name", "train_bytes", "test_bytes", "sha256")}
     if found:
-        store(name, {**where(), "config": options.config, "corpus": about, "trainings": found})
+        origin = {"script": SCRIPT, **provenance(options.device)}
+        result.parent.mkdir(parents=True, exist_ok=True)
+        write_results(result, {**origin, "config": options.config, "corpus": about}, trainings=found)
+        print(f"written: {result}", flush=True)
 
 
 def measured_elsewhere(result: Path) -> list[dict[str, Any]]:
@@ -293,7 +319,8 @@ def measured_elsewhere(result: Path) -> list[dict[str, Any]]:
 
 def packed(options: argparse.Namespace, seed: int) -> Path:
     """Where the counts of a seed are kept."""
-    return DATA / f"table_{options.config}" / f"seed-{seed}.zip"
+    folder: Path = options.out / f"table_{options.config}"
+    return folder / f"seed-{seed}.zip"
 
 
 def join(options: argparse.Namespace, seed: int) -> list[str]:
@@ -301,7 +328,7 @@ def join(options: argparse.Namespace, seed: int) -> list[str]:
     path = packed(options, seed)
     if not options.join or not path.exists():
         return []
-    unpack(path, OUT)
+    unpack(path, options.models / "table")
     with zipfile.ZipFile(path) as file:
         folders = [Path(name).parent for name in file.namelist() if name.endswith(finished.ABOUT)]
     return [folder.parent.name for folder in folders]
@@ -309,14 +336,14 @@ def join(options: argparse.Namespace, seed: int) -> list[str]:
 
 def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.Corpus) -> None:
     """The table of all models so far, what is said of them, and the counts of the last seed."""
-    result = DATA / f"table_{options.config}.csv"
-    models = finished.find([folder_of(recipe, options.config, OUT) for recipe in recipes])
-    found = summary.records(models, corpus, tests_of(options), options.rows, script="scripts/measure_table.py")
+    result, last = options.out / f"table_{options.config}.csv", recipes[-1].seed
+    models = finished.find([folder(options, recipe) for recipe in recipes])
+    found = summary.records(models, corpus, tests_of(options), options.rows, script=SCRIPT)
     lines = summary.write_csv(found, result)
+    print(f"written: {result}, {lines} lines of {len(models)} models", flush=True)
     write_trainings(options, models, corpus)
-    print(f"{len(models)} models: {lines} lines in {result.name}", flush=True)
-    seed = recipes[-1].seed
-    pack(OUT, [model for model in models if model.recipe.seed == seed], packed(options, seed))
+    pack(options.models / "table", [model for model in models if model.recipe.seed == last], packed(options, last))
+    print(f"written: {packed(options, last)}", flush=True)
 
 
 def measure_all(options: argparse.Namespace) -> None:
@@ -325,42 +352,111 @@ def measure_all(options: argparse.Namespace) -> None:
     check(options)
     corpus = text.open_corpus(options.corpus, options.cache)  # prepared once, before the processes need it
     check_passes(training.CONFIGS[options.config], corpus)
-    with training.only_one(OUT / options.config):
+    with training.only_one(options.models / "table" / options.config), contextlib.ExitStack() as stack:
+        each: Callable[..., Iterable[bool]] = map
+        if options.processes > 1:
+            pool = ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn"))
+            each = stack.enter_context(pool).map
         done: list[Recipe] = []
         joined = {seed: join(options, seed) for seed in options.seeds}
-        with ProcessPoolExecutor(options.processes, multiprocessing.get_context("spawn")) as pool:
-            for seed in options.seeds:
-                recipe = replace(training.CONFIGS[options.config], seed=seed)
-                chosen = [*schemes(recipe, options.rows, options.trainings), *joined[seed]]
-                some = [replace(recipe, scheme=scheme) for scheme in schemes(recipe, None, chosen)]
-                if not all(pool.map(train_and_test, some, [options] * len(some), [end] * len(some))):
-                    return print("The time is over. The same line goes on from there.")
-                done += some
-                write(options, done, corpus)
+        for seed in options.seeds:
+            recipe = replace(training.CONFIGS[options.config], seed=seed)
+            chosen = [*schemes(recipe, options.rows, options.trainings), *joined[seed]]
+            some = [replace(recipe, scheme=scheme) for scheme in schemes(recipe, None, chosen)]
+            if not all(each(partial(train_and_test, options=options, end=end), some)):
+                return print("The time is over. The same line goes on from there.")
+            done += some
+            write(options, done, corpus)
     return None
 
 
+# --- what the chapter needs beside the table -------------------------------------------------------------------------
+
+
+def ship(options: argparse.Namespace) -> None:
+    """Models, text, and hits by document, of trainings that nobody changes meanwhile."""
+    torch.set_num_threads(1)
+    corpus = text.open_corpus(options.corpus, options.cache)
+    options.out.mkdir(parents=True, exist_ok=True)
+    with training.only_one(options.models / "table" / options.config):
+        ship_models(options, corpus)
+        ship_documents(options, corpus)
+
+
+def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
+    """The four models, and the text that they are tested with again."""
+    recipes = [replace(training.CONFIGS[options.config], scheme=scheme) for scheme in SHIPPED]
+    stored = [checkpoint.stored(folder(options, recipe)) for recipe in recipes]
+    if not all(stored):
+        return print("the weights of seed 0 are not here: the models that are there stay as they are", flush=True)
+    longest = tests_of(options).factors[-1] * training.CONFIGS[options.config].train_length
+    windows, documents = text.natural_windows(corpus, longest, options.windows)
+    if len(documents.unique()) < len(windows):
+        most = len(documents.unique())
+        raise ValueError(f"windows must be at most {most}, one of each document, got {options.windows}")
+    accuracies = {}
+    for names, (*_, path) in zip(SHIPPED.values(), stored, strict=True):
+        print(f"written: {shipped.export(path, options.out)}", flush=True)
+        model, own, _ = training.load(path)
+        for name in names:
+            found = shipped.retest(model, own, name, windows)
+            accuracies[name] = {kind: values.mean().item() for kind, values in found.items()}
+    path = options.out / shipped.SHIPPED_TEXT.name
+    shipped.export_text(path, corpus, windows, accuracies, LICENCE)
+    return print(f"written: {path}", flush=True)
+
+
+def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:
+    """Every row of every seed, from what is counted."""
+    recipe = training.CONFIGS[options.config]
+    folders = [
+        folder(options, replace(recipe, scheme=scheme, seed=seed))
+        for seed in options.seeds
+        for scheme in schemes(recipe, None)
+    ]
+    found = document_hits(finished.find(folders), corpus, tests_of(options))
+    origin = {"script": SCRIPT, **provenance(), "seeds": list(options.seeds)}
+    path, content = options.out / DOCUMENTS.name, json.dumps({**origin, **found}) + "\n"
+    write_whole(path, lambda unfinished: unfinished.write_text(content, "utf8"))
+    print(f"written: {path}", flush=True)
+
+
 def parse(line: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = arguments.with_seeds(__doc__, default=(0, 1, 2))
-    parser.add_argument("--config", choices=tuple(training.CONFIGS), default="gau-0.3m")
+    parser = command.parser("experiments table", __doc__)
+    parser.add_argument("--ship", action="store_true", help="write what the chapter needs beside a measured table")
+    parser.add_argument("--config", choices=tuple(training.CONFIGS), default="gau-0.3m", help="model and training")
+    command.add_seeds(parser, (0, 1, 2))
     some = parser.add_mutually_exclusive_group()
-    some.add_argument("--rows", nargs="+", help="only these rows, and the trainings that they need")
-    some.add_argument("--trainings", nargs="+", help="only these, and all rows that they serve")
+    some.add_argument("--rows", nargs="+", metavar="ROW", help="only these rows, and the trainings that they need")
+    some.add_argument("--trainings", nargs="+", metavar="ROW", help="only these, and all rows that they serve")
     parser.add_argument("--corpus", default="stdlib", help="a name, or a folder of text: as lab train takes it")
-    parser.add_argument("--windows", type=arguments.count, default=8, help="pieces of text, of the longest length each")
+    parser.add_argument("--windows", type=command.count, default=8, help="pieces of text, of the longest length each")
+    command.add_places(parser)
+    parser.add_argument("--cache", type=Path, default=text.CACHE, metavar="FOLDER", help="of the prepared text")
+    parser.add_argument("--join", action="store_true", help="take trainings from OUT/table_CONFIG/ and keep them")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after them")
-    parser.add_argument(
-        "--join", action="store_true", help="take trainings from the packed counts of each seed and keep them"
-    )
-    parser.add_argument("--processes", type=arguments.count, default=1, help="models at a time; on a CPU a thread each")
+    parser.add_argument("--processes", type=command.count, default=1, help="models at a time; on a CPU a thread each")
     parser.add_argument("--compile", action="store_true", help="torch.compile, for a GPU")
-    parser.add_argument("--cache", type=Path, default=text.CACHE, help="of the prepared text")
-    return parser.parse_args(line)
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="a card if there is one")
+    options = command.parse(parser, line)
+    command.check_alone(
+        parser, options, "ship", ("config", "seeds", "corpus", "cache", "windows", "out", "store", "models", "device")
+    )
+    try:
+        options.device = training.device_of(options.device).type
+    except ValueError as error:
+        parser.error(f"argument --device: {error}")
+    return options
 
 
-def main(line: Sequence[str] | None = None) -> int:
-    options = parse(line)
-    return command.run("scripts/measure_table.py", lambda: measure_all(options) or 0)
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+
+    def work() -> int:
+        (ship if options.ship else measure_all)(options)
+        return 0
+
+    return lab.run(SCRIPT, work)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,31 @@
-"""Train byte models with InvLeaky ReRoPE (chapter 09), and test them with plain RoPE up to 8 times their length.
+"""Chapter 09: train byte models with InvLeaky ReRoPE, and test them with plain RoPE up to 8 times their length.
 
-    python scripts/measure_invleaky.py            # everything: 90 to 200 s for each of 27 models on one CPU core
-    python scripts/measure_invleaky.py --fresh    # not going on from what is stored
+    python -m experiments invleaky
 
-Writes rope_lessons/data/invleaky.json, again after every model: an interrupted run goes
-on where it was. Three seeds of the main settings beside the RoPE models of chapters 03 and 06, and one seed of the
+Takes about an hour on one CPU core: 90 to 200 s for each of 27 models.
+
+Writes invleaky.json. Three seeds of the main settings beside the RoPE models of chapters 03 and 06, and one seed of the
 variants. The test text is every fourth piece of that of chapter 03, as in chapter 08.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import arguments
 import torch
-from common import MODELS, digest, measure, provenance, source, store, stored, train_and_keep, trained, training_text
 from torch import Tensor
 
+from experiments import command
+from experiments.result import Result
+from experiments.trained import Models, about, attend_fast, evaluation_windows, measure, surroundings
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import DATA
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config()
@@ -33,7 +33,6 @@ DIM, N, LONG = CONFIG.head_dim, CONFIG.length, 512
 LENGTHS = (64, 128, 256, 512)
 WINDOW, SLOPE, BASE = 16, 16, 80_000.0  # the rule of article 13 for N = 64 and a factor of 8, and its larger base
 LOG, AFTER = LogN(N), LogN(N, clip=True)  # log n in training and at test; at test only
-FAST = partial(attention, backend="flash")
 
 
 def same(row: Scheme) -> Plan:
@@ -111,23 +110,17 @@ class Scheduled(byte_lm.ByteLM):
         return scores.reshape(*tokens.shape, -1)
 
 
-def kept(name: str, recipe: tuple, config: byte_lm.Config, seed: int, build: Callable[[], Any], text: Any) -> Path:
-    """Where the weights of a training are kept, which is done if it was not: as ``common.trained``."""
-    whole = repr((*recipe, asdict(config), seed, digest(training_text()), torch.__version__, source()))
-    path = MODELS / f"invleaky-{hashlib.sha256(whole.encode()).hexdigest()[:16]}.safetensors"
-    if not path.exists():
-        train_and_keep(path, build(), text, config, seed, f"{name}, seed {seed}")
-    return path
-
-
-def trained_scheduled(name: str, seed: int) -> byte_lm.ByteLM:
+def trained_scheduled(models: Models, name: str, seed: int) -> byte_lm.ByteLM:
     def build() -> byte_lm.ByteLM:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return Scheduled(SCHEDULES[name])
 
-    recipe = (name, *(inspect.getsource(part) for part in (Scheduled, growing, following, moving)))
-    return byte_lm.load(kept(name, recipe, CONFIG, seed, build, training_text()), CONFIG, same(bent(scale=LOG)))
+    config = models.config(CONFIG)
+    code = (inspect.getsource(part) for part in (Scheduled, growing, following, moving))
+    recipe = (name, *code, asdict(config), seed, *surroundings())
+    path = models.path(recipe, build, config, seed, f"{name}, seed {seed}", kind="invleaky-")
+    return byte_lm.load(path, config, same(bent(scale=LOG)))
 
 
 # --- what is measured ---------------------------------------------------------------------------------------------
@@ -171,13 +164,13 @@ def tests(name: str, plan: Plan) -> Iterator[tuple[str, str, Plan]]:
 
 def rows_of(model: byte_lm.ByteLM, windows: Tensor, name: str, plan: Plan) -> Iterator[dict]:
     for method, scale, test in tests(name, plan):
-        attend = attend_snapped if method == "snapped" else FAST
+        attend = attend_snapped if method == "snapped" else attend_fast
         for length in LENGTHS:
             found = measure(model, windows, length, test, attend=attend)
             yield {"method": method, "scale": scale, "length": length, **found}
 
 
-def jobs(seeds: tuple[int, ...]) -> Iterator[tuple[str, int]]:
+def jobs(seeds: Sequence[int]) -> Iterator[tuple[str, int]]:
     """Models in the order in which they are trained: what the chapter leans on first."""
     yield from ((name, seed) for seed in seeds for name in MAIN)
     first = ("moving window", "upper layer only", "growing slope", "following window", "rope, base 80000")
@@ -186,40 +179,39 @@ def jobs(seeds: tuple[int, ...]) -> Iterator[tuple[str, int]]:
     yield from ((name, 0) for name in VARIANTS if name not in first)
 
 
-def result_of(name: str, seed: int, windows: Tensor) -> list[dict]:
+def result_of(models: Models, name: str, seed: int, windows: Tensor) -> list[dict]:
     """Train the model, or find it, and test it."""
     if name in SCHEDULES:
         # "own" is the first of each turn, after the growth
-        plan, model = same(bent(*SCHEDULES[name](144 * CONFIG.steps)[1:], scale=LOG)), trained_scheduled(name, seed)
+        plan = same(bent(*SCHEDULES[name](144 * CONFIG.steps)[1:], scale=LOG))
+        model = trained_scheduled(models, name, seed)
     else:
         given = {**MAIN, **VARIANTS}[name]
-        plan, model = given or same(rope()), trained(seed, plan=given)
+        plan, model = given or same(rope()), models.byte_model(seed, given)
     return list(rows_of(model, windows, name, plan))
 
 
-def main(seeds: tuple[int, ...], fresh: bool) -> None:
-    windows = byte_lm.evaluation_windows()[::4]
-    path = DATA / "invleaky.json"
-    old = {} if fresh or not path.exists() else stored(path)
-    rows = old.get("rows", [])
+def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path, fresh: bool) -> None:
     settings = {
-        "seeds": list(seeds),
-        "config": asdict(CONFIG),
+        "config": asdict(models.config(CONFIG)),
         "window": WINDOW,
         "slope": SLOPE,
-        "test_text": {"windows": len(windows), "bytes_predicted": windows[:, 1:].numel(), "sha256": digest(windows)},
+        "test_text": about(windows),
     }
+    result = Result(out / "invleaky.json", "invleaky", settings, {"rows": []}, fresh)
     for name, seed in jobs(seeds):
-        if any((row["model"], row["seed"]) == (name, seed) for row in rows):
-            continue
-        rows += [{"seed": seed, "model": name, **row} for row in result_of(name, seed, windows)]
-        print(name, seed, rows[-1]["loss"], flush=True)
-        store("invleaky", {**provenance(__file__), **settings, "rows": rows})
+        labels = {"seed": seed, "model": name}
+        if result.lacks("rows", **labels):
+            result.add(rows=[{**labels, **row} for row in result_of(models, name, seed, windows)])
+    result.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.trained_parser("experiments invleaky", __doc__, SEEDS)
+    options = command.parse(parser, arguments)
+    models, windows = Models(options.models, options.steps), evaluation_windows(options.windows, every=4)
+    return command.run(parser.prog, lambda: measure_all(options.seeds, models, windows, options.out, options.fresh))
 
 
 if __name__ == "__main__":
-    parser = arguments.with_seeds(__doc__, SEEDS)
-    parser.add_argument("--fresh", action="store_true", help="measure again what is stored")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    main(options.seeds, options.fresh)
+    sys.exit(main())

@@ -1,19 +1,25 @@
-"""Test the byte models with mixed-radix frequencies at 8 times their training length.
+"""Chapter 04: test the byte model with mixed-radix frequencies at 8 times its training length.
 
-    python scripts/measure_mixed_radix.py       # needs two models for each seed, from .models/ or trained (60 to 90 s)
+    python -m experiments mixed_radix
 
-Writes rope_lessons/data/mixed_radix.json. The measuring takes about 15 minutes on one
-CPU core. Nothing is chosen by the results: every exponent and every factor that was tried is a row.
+Takes about 15 minutes on one CPU core, and 90 s for each of two models a seed if not trained yet.
+
+Writes mixed_radix.json. Nothing is chosen by the results: every exponent and every factor that was tried is a row.
 """
 
 from __future__ import annotations
 
-import arguments
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
-from common import digest, measure, provenance, store, trained
 from torch import Tensor
 
+from experiments import command
+from experiments.result import Result
+from experiments.trained import Models, about, evaluation_windows, measure
 from rope_lessons import LogN, Scheme, apply_rotary, attention, scheme
 from rope_lessons.models import byte_lm
 
@@ -69,7 +75,7 @@ def mean_of(found: dict) -> dict:
     return {key: found[key] for key in ("accuracy", "loss")}
 
 
-def rows_of(seed: int, windows: Tensor) -> list[dict]:
+def rows_of(seed: int, models: Models, windows: Tensor) -> list[dict]:
     """Three settings of the scale: none, log n† at test only, log n in training and at test."""
     config = byte_lm.Config()
     n = config.length
@@ -82,7 +88,7 @@ def rows_of(seed: int, windows: Tensor) -> list[dict]:
     rows = []
     for setting, (in_training, at_test) in settings.items():
         plan = (scheme("rope", dim=config.head_dim, scale=in_training),) * config.layers
-        model = trained(seed, plan=plan if in_training else None)
+        model = models.byte_model(seed, plan if in_training else None)
         for name, layer in schemes(at_test).items():
             factor = SAME_REACH if name == "same-reach" else FACTOR
             base = {"seed": seed, "scale": setting, "method": name, "factor": factor}
@@ -94,9 +100,9 @@ def rows_of(seed: int, windows: Tensor) -> list[dict]:
     return rows
 
 
-def sweep_of(seed: int, windows: Tensor) -> list[dict]:
+def sweep_of(seed: int, models: Models, windows: Tensor) -> list[dict]:
     """Every exponent with every other factor: no scale, text of 512 bytes."""
-    model, config = trained(seed), byte_lm.Config()
+    model, config = models.byte_model(seed), byte_lm.Config()
     rows = []
     for factor in OTHER_FACTORS:
         for b in EXPONENTS:
@@ -107,29 +113,29 @@ def sweep_of(seed: int, windows: Tensor) -> list[dict]:
     return rows
 
 
-def main() -> None:
-    torch.set_num_threads(1)
+def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path, fresh: bool) -> None:
     check_attend()
-    windows = byte_lm.evaluation_windows()
-    rows: list[dict] = []
-    for seed in SEEDS:
-        rows += rows_of(seed, windows) + sweep_of(seed, windows)
-        for row in (row for row in rows if row["seed"] == seed and row["length"] == LENGTH):
-            print(*(row[key] for key in ("seed", "scale", "method", "factor", "text", "accuracy", "loss")), flush=True)
-    result = {
-        **provenance(__file__),
-        "seeds": list(SEEDS),
+    settings = {
         "factor": FACTOR,
         "same_reach": SAME_REACH,
         "exponents": list(EXPONENTS),
         "factors": sorted((FACTOR, *OTHER_FACTORS)),
         "repeated": "the first P bytes of a window over and over; P from 64 for the first window to 256 for the last",
-        "test_text": {"windows": len(windows), "bytes_predicted": windows[:, 1:].numel(), "sha256": digest(windows)},
-        "rows": rows,
+        "test_text": about(windows),
     }
-    store("mixed_radix", result)
+    result = Result(out / "mixed_radix.json", "mixed_radix", settings, {"rows": []}, fresh)
+    for seed in seeds:
+        if result.lacks("rows", seed=seed):
+            result.add(rows=rows_of(seed, models, windows) + sweep_of(seed, models, windows))
+    result.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.trained_parser("experiments mixed_radix", __doc__, SEEDS)
+    options = command.parse(parser, arguments)
+    models, windows = Models(options.models, options.steps), evaluation_windows(options.windows)
+    return command.run(parser.prog, lambda: measure_all(options.seeds, models, windows, options.out, options.fresh))
 
 
 if __name__ == "__main__":
-    arguments.parser(__doc__).parse_args()
-    main()
+    sys.exit(main())

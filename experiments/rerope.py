@@ -1,33 +1,35 @@
-"""Test the byte models with the bent distances of chapter 08, inside and beyond the training length.
+"""Chapter 08: test the byte model with bent distances, inside and beyond its training length.
 
-    python scripts/measure_rerope.py        # about 20 minutes on one CPU core, and 90 s a model if not trained yet
+    python -m experiments rerope
+    python -m experiments rerope --only recall      # only the questions about a far token
 
-Writes rope_lessons/data/rerope.json. The models are those of chapters 03 and 06 (plain
-RoPE, and RoPE with the log n scale, trained on 64 bytes), three that are trained with ReRoPE itself, and for the table
-recall the RoPE models of chapter 07, which answer a question about a far token. The test text is every fourth piece of
-that of chapter 03.
+Takes about 20 minutes on one CPU core, and 90 s a model if not trained yet.
+
+Writes rerope.json. The models are those of chapters 03 and 06 (plain RoPE, and RoPE with the log n scale, trained on 64
+bytes), three that are trained with ReRoPE itself, and for the table recall the RoPE models of chapter 07, which answer
+a question about a far token. The test text is every fourth piece of that of chapter 03.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
-import arguments
 import torch
-from common import digest, measure, provenance, store, stored, trained
-from measure_local import trained_model
 from torch import Tensor
 
 import rope_lessons as rl
+from experiments import command, local
+from experiments.result import Result
+from experiments.trained import Models, about, attend_fast, evaluation_windows, measure
 from rope_lessons import LogN, Scheme, scheme
 from rope_lessons.models import byte_lm, recall
-from rope_lessons.stored import DATA
 
 SEEDS, FEW = (0, 1, 2, 3, 4), (0, 1, 2)  # the sweeps, the recall and the models trained with ReRoPE: a few seeds
 CONFIG = byte_lm.Config()
@@ -40,10 +42,9 @@ TRAINED_WINDOW = 16  # of the models trained with ReRoPE
 DISTANCES = (8, 40, 96, 192, 384)  # from a question to its answer
 
 TABLES = ("rows", "windows", "factors", "relatives", "recall")
-FAST = partial(rl.attention, backend="flash")
 
-# A name for the model of training and for the scale at test.
-MODELS: dict[str, tuple[LogN | None, LogN | None]] = {
+# A name for the model, its scale in training and that at test.
+SCALES: dict[str, tuple[LogN | None, LogN | None]] = {
     "plain": (None, None),
     "log n†": (None, LogN(N, clip=True)),
     "log n": (LogN(N), LogN(N)),
@@ -128,7 +129,7 @@ def test(
     model: byte_lm.ByteLM, windows: Tensor, length: int, row: Scheme, scale: LogN | None, **options: Any
 ) -> dict[str, Any]:
     plan = (replace(row, scale=scale),) * CONFIG.layers
-    return {"length": length, **measure(model, windows, length, plan, **({"attend": FAST} | options))}
+    return {"length": length, **measure(model, windows, length, plan, **({"attend": attend_fast} | options))}
 
 
 def brief(*arguments: Any, **options: Any) -> dict[str, Any]:
@@ -137,11 +138,11 @@ def brief(*arguments: Any, **options: Any) -> dict[str, Any]:
     return {name: found[name] for name in ("length", "accuracy", "loss")}
 
 
-def rows_of(seed: int, windows: Tensor) -> dict[str, list[dict]]:
+def rows_of(models: Models, seed: int, windows: Tensor) -> dict[str, list[dict]]:
     rows: dict[str, list[dict]] = {"rows": [], "windows": [], "factors": [], "relatives": []}
-    for name, (at_training, scale) in MODELS.items():
+    for name, (at_training, scale) in SCALES.items():
         plan = None if at_training is None else (scheme("rope", dim=DIM, scale=at_training),) * CONFIG.layers
-        model = trained(seed, plan=plan)
+        model = models.byte_model(seed, plan)
         for method, row in methods().items():
             for length in LENGTHS:
                 if method != "pi" or name == "plain":
@@ -155,11 +156,11 @@ def rows_of(seed: int, windows: Tensor) -> dict[str, list[dict]]:
             found = brief(model, windows, LONG, leaky(window, factor), scale)
             rows["factors"].append({"model": name, "window": window, "k": factor, **found})
     if seed in FEW:
-        model = trained(seed)
+        model = models.byte_model(seed)
         for method, row, options in relatives():
             rows["relatives"].append({"method": method, **brief(model, windows, LONG, row, None, **options)})
         own = rerope(TRAINED_WINDOW)
-        model = trained(seed, plan=(own,) * CONFIG.layers)
+        model = models.byte_model(seed, (own,) * CONFIG.layers)
         for method, row in (("rerope-16", own), ("rope", scheme("rope", dim=DIM)), ("leaky-16-16", leaky(16, 16))):
             for length in LENGTHS:
                 found = test(model, windows, length, row, None)
@@ -167,56 +168,49 @@ def rows_of(seed: int, windows: Tensor) -> dict[str, list[dict]]:
     return {table: [{"seed": seed, **row} for row in found] for table, found in rows.items()}
 
 
-def recall_rows(seed: int, windows: Tensor) -> list[dict]:
+def recall_rows(models: Models, seed: int, windows: Tensor) -> list[dict]:
     """Share of questions answered at 512 bytes, by the distance from the question to what it asks for."""
-    model, rows = trained_model("rope", seed), []
+    model, rows = local.trained_model(models, "rope", seed), []
     shown = {name: methods()[name] for name in ("rope", "rerope-32", "leaky-32-16")}
     shown["window-64"] = scheme("window", dim=DIM, visible_window=N)
     for (method, row), scale in product(shown.items(), (None, LogN(N, clip=True))):
         plan = (replace(row, scale=scale),) * CONFIG.layers
         shares = {}
         for distance in DISTANCES:
-            right = recall.answered(model, windows, distance, LONG, plan, attend=FAST)
+            right = recall.answered(model, windows, distance, LONG, plan, attend=attend_fast)
             shares[str(distance)] = round(right.double().mean().item(), 4)
         rows.append({"seed": seed, "method": method, "scale": scale is not None, "recall": shares})
     return rows
 
 
-def keep(seed: int, found: dict[str, list[dict]], settings: dict[str, Any]) -> None:
-    """Put the rows of a seed into the stored file, in the place of those that it had: a run may be done in pieces."""
-    path = DATA / "rerope.json"
-    old = stored(path) if path.exists() else {}
-    tables = {name: old.get(name, []) for name in TABLES}
-    for name, rows in found.items():
-        others = [row for row in tables[name] if row["seed"] != seed]
-        tables[name] = sorted(others + rows, key=lambda row: row["seed"])  # stable: the order of the methods stays
-    seeds = sorted({row["seed"] for row in tables["rows"]})
-    store("rerope", {**provenance(__file__), "seeds": seeds, **settings, **tables})
-
-
-def main(seeds: list[int], only: str | None) -> None:
-    torch.set_num_threads(1)
-    some = byte_lm.evaluation_windows()[::4]
-    test_text = {"windows": len(some), "bytes_predicted": some[:, 1:].numel(), "sha256": digest(some)}
+def measure_all(
+    seeds: Sequence[int], only: str | None, models: Models, windows: Tensor, out: Path, fresh: bool
+) -> None:
     settings = {
         "trained_window": TRAINED_WINDOW,
         "few_seeds": list(FEW),
-        "config": asdict(CONFIG),
-        "test_text": test_text,
+        "config": asdict(models.config(CONFIG)),
+        "test_text": about(windows),
     }
+    result = Result(out / "rerope.json", "rerope", settings, {table: [] for table in TABLES}, fresh)
     for seed in seeds:
-        begin = time.perf_counter()
-        if only != "recall":
-            keep(seed, rows_of(seed, some), settings)
-        if only != "rows" and seed in FEW:
-            keep(seed, {"recall": recall_rows(seed, some)}, settings)
-        print(f"seed {seed}: {time.perf_counter() - begin:.0f} s", flush=True)
+        if only != "recall" and result.lacks("rows", seed=seed):
+            result.add(**rows_of(models, seed, windows))
+        if only != "rows" and seed in FEW and result.lacks("recall", seed=seed):
+            result.add(recall=recall_rows(models, seed, windows))
+    result.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.trained_parser("experiments rerope", __doc__, SEEDS)
+    parser.add_argument("--only", choices=("rows", "recall"), help="the byte models, or the questions")
+    options = command.parse(parser, arguments)
+    if options.only == "recall" and not set(options.seeds) & set(FEW):
+        parser.error(f"argument --seeds: the questions have seeds {', '.join(map(str, FEW))} only")
+    models, windows = Models(options.models, options.steps), evaluation_windows(options.windows, every=4)
+    chosen = options.seeds, options.only
+    return command.run(parser.prog, lambda: measure_all(*chosen, models, windows, options.out, options.fresh))
 
 
 if __name__ == "__main__":
-    parser = arguments.with_seeds(__doc__, SEEDS)
-    parser.add_argument("--only", choices=("rows", "recall"), help="the byte models, or the questions")
-    options = parser.parse_args()
-    if options.only == "recall" and not set(options.seeds) & set(FEW):
-        parser.error(f"argument --seeds: the questions have seeds {', '.join(map(str, FEW))} only")
-    main(list(options.seeds), options.only)
+    sys.exit(main())

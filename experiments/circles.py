@@ -1,26 +1,30 @@
-"""Test the byte models with the methods of chapter 05: YaRN and its relatives inside and beyond the training length.
+"""Chapter 05: test the byte model with YaRN and its relatives, inside and beyond its training length.
 
-    python scripts/measure_circles.py        # about 10 minutes on one CPU core, and 90 s a seed if not trained yet
+    python -m experiments circles
 
-Writes rope_lessons/data/circles.json. The models are those of chapter 03: plain RoPE,
-trained on 64 bytes. The table rows takes the whole test text, the other tables every fourth piece of it.
+Takes about 10 minutes on one CPU core, and 90 s a seed if not trained yet.
+
+Writes circles.json. The models are those of chapter 03: plain RoPE, trained on 64 bytes. The table rows takes the whole
+test text, the other tables every fourth piece of it.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-import arguments
 import torch
-from common import digest, measure, provenance, store, trained
 from torch import Tensor
 
 import rope_lessons as rl
+from experiments import command
+from experiments.result import Result
+from experiments.trained import Models, about, evaluation_windows, measure
 from rope_lessons.models import byte_lm
 from rope_lessons.schemes import scheme
 
@@ -28,6 +32,7 @@ SEEDS = (0, 1, 2, 3, 4)
 CONFIG = byte_lm.Config()
 DIM, N, FACTOR, LONG = CONFIG.head_dim, CONFIG.length, 8, 512
 LENGTHS = (64, 128, 256, 512)
+TABLES = ("rows", "limits", "temperatures", "declared", "stretches", "entropies")
 DECLARED = 85  # a window that the model claims but has not been trained on: 64 of it, as 3k of 4k
 SLOW, FAST = (0.25, 0.5, 1.0, 2.0), (2.0, 4.0, 8.0, 32.0)
 TEMPERATURES = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
@@ -177,22 +182,26 @@ def rows_of(model: byte_lm.ByteLM, windows: Tensor, seed: int) -> dict[str, list
     return {table: [{"seed": seed, **row} for row in found] for table, found in rows.items()}
 
 
-def main(seeds: tuple[int, ...] = SEEDS) -> None:
-    torch.set_num_threads(1)
-    windows = byte_lm.evaluation_windows()
-    test_text = {"windows": len(windows), "bytes_predicted": windows[:, 1:].numel(), "sha256": digest(windows)}
-    settings = {"factor": FACTOR, "declared_window": DECLARED, "config": asdict(CONFIG), "test_text": test_text}
-    tables: dict[str, list[dict]] = {}
-    for number, seed in enumerate(seeds, start=1):
-        begin = time.perf_counter()
-        for table, rows in rows_of(trained(seed), windows, seed).items():
-            tables.setdefault(table, []).extend(rows)
-        print(f"seed {seed}: {time.perf_counter() - begin:.0f} s", flush=True)
-        for row in (row for row in tables["rows"] if row["seed"] == seed):
-            print(f"  {row['method']:22} {row['length']:4} {row['accuracy']:.4f} {row['loss']:.4f}", flush=True)
-        # After every seed: an interrupted run keeps what is done.
-        store("circles", {**provenance(__file__), "seeds": list(seeds[:number]), **settings, **tables})
+def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path, fresh: bool) -> None:
+    settings = {
+        "factor": FACTOR,
+        "declared_window": DECLARED,
+        "config": asdict(models.config(CONFIG)),
+        "test_text": about(windows),
+    }
+    result = Result(out / "circles.json", "circles", settings, {table: [] for table in TABLES}, fresh)
+    for seed in seeds:
+        if result.lacks("rows", seed=seed):
+            result.add(**rows_of(models.byte_model(seed), windows, seed))
+    result.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.trained_parser("experiments circles", __doc__, SEEDS)
+    options = command.parse(parser, arguments)
+    models, windows = Models(options.models, options.steps), evaluation_windows(options.windows)
+    return command.run(parser.prog, lambda: measure_all(options.seeds, models, windows, options.out, options.fresh))
 
 
 if __name__ == "__main__":
-    main(arguments.with_seeds(__doc__, SEEDS).parse_args().seeds)
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Everything that the book measures: one module a chapter. ``python -m experiments`` lists them."""

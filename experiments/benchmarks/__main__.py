@@ -1,0 +1,131 @@
+"""Chapter 13: what the engine costs beside plain RoPE: time forward and backward, memory, decoding, a training step.
+
+    python -m experiments.benchmarks                      # all tables
+    python -m experiments.benchmarks memory decode        # these only; the others in the file stay
+
+Takes about 4 minutes on a CPU.
+
+Writes bench_DEVICE.json, again after each table. On a machine with CUDA the GPU rows, else the CPU rows: those with one
+thread and by the processor's time, so that what else runs does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.benchmarks import decode, memory, rotary, speed, training
+from experiments.benchmarks.table import Rows, device_here, one_thread
+from experiments.command import add_places, parse, parser
+from rope_lessons.stored import provenance, write_whole
+
+TABLES: dict[str, Rows] = {
+    "forward": lambda device: speed.beside_plain(device, backward=False),
+    "forward_and_backward": lambda device: speed.beside_plain(device, backward=True),
+    "beside_eager_rerope": speed.beside_eager,
+    "memory": memory.rows,
+    "decode": lambda device: decode.rows(device.type),
+    "training_step": training.rows,
+    "rotary": rotary.rows,
+}
+
+
+def main(arguments: Sequence[str] | None = None, tables: Mapping[str, Rows] = TABLES) -> int:
+    """Run, print, write."""
+    device, options = device_here(), read(arguments, tables)
+    path = options.out / f"bench_{device.type}.json"
+    try:
+        result = before(path, tables)
+        one_thread(device)
+        torch.manual_seed(0)
+        chosen = {name: tables[name] for name in options.tables or tables}
+        measure(chosen, device, {**result, "where": where(device)}, path)
+    except (OSError, ValueError) as error:
+        print(f"python -m experiments.benchmarks: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("python -m experiments.benchmarks: interrupted. The tables that were done are kept", file=sys.stderr)
+        return 130
+    print(f"written: {path}")
+    return 0
+
+
+def read(arguments: Sequence[str] | None, tables: Mapping[str, Rows]) -> argparse.Namespace:
+    own = parser("experiments.benchmarks", __doc__)
+    own.add_argument("tables", nargs="*", metavar="TABLE", help=f"all, or some of {', '.join(tables)}")
+    add_places(own, models=False)
+    options = parse(own, arguments)
+    for table in options.tables:
+        if table not in tables:
+            own.error(f"argument TABLE: {table!r} is none of {', '.join(tables)}")
+        if options.tables.count(table) > 1:
+            own.error(f"argument TABLE: {table!r} is there twice")
+    return options
+
+
+def before(path: Path, tables: Mapping[str, Rows]) -> dict[str, Any]:
+    """What a file of an earlier run has: the tables that are not measured now stay.
+
+    Raises:
+        ValueError: a file that this program did not write.
+    """
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text("utf8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is no result of this program and stays as it is: {error}") from error
+    if not isinstance(found, dict) or not found.keys() <= {"where", *tables}:
+        raise ValueError(f"{path} is no result of this program and stays as it is")
+    return found
+
+
+def measure(tables: Mapping[str, Rows], device: torch.device, result: dict[str, Any], path: Path) -> None:
+    """One table after the other; what is done so far is written after each."""
+    for name, rows in tables.items():
+        begin = time.perf_counter()
+        result[name] = rows(device)
+        for row in result[name]:
+            print(name, json.dumps(row), flush=True)
+        print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
+        text = json.dumps(result, indent=2) + "\n"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, partial(Path.write_text, data=text, encoding="utf8"))
+
+
+def where(device: torch.device) -> dict[str, Any]:
+    """Hardware, versions, date."""
+    found: dict[str, Any] = {
+        "command": "python -m experiments.benchmarks",
+        **provenance(device),
+        "threads": torch.get_num_threads(),
+    }
+    if device.type == "cuda":
+        card = torch.cuda.get_device_properties(device)
+        return {**found, "capability": f"{card.major}.{card.minor}", "cuda": torch.version.cuda}
+    return {**found, "hardware": _processor()}
+
+
+def _processor() -> str:
+    """Its name, and what PyTorch uses of it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

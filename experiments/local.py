@@ -1,0 +1,197 @@
+"""Chapter 07: train byte models that must answer a question about a far token, and test what local attention loses.
+
+    python -m experiments local
+    python -m experiments local --train window 0        # only train one model
+
+Takes about 40 minutes on one CPU core: 70 s for each of 15 trainings, and the tests.
+
+Writes local.json, and local_byte_lm.safetensors (RoPE, seed 0).
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments import command
+from experiments.result import Result
+from experiments.trained import Models, evaluation_windows, measure, surroundings, training_text
+from rope_lessons import attention
+from rope_lessons.local import alibi_slopes
+from rope_lessons.methods import METHODS, Method
+from rope_lessons.models import byte_lm, recall
+from rope_lessons.schemes import LogN, Plan, Scheme, scheme
+from rope_lessons.stored import write_whole
+
+SEEDS = (0, 1, 2)
+CONFIG = byte_lm.Config(steps=800)
+DIM, WINDOW, LENGTH = CONFIG.head_dim, 32, 512
+DISTANCES, SHORT_DISTANCES = (8, 24, 40, 56, 96, 192, 384), (8, 24, 40, 56)
+ROWS: dict[str, Method] = {
+    "rope": METHODS["rope"](layers=2, dim=DIM),
+    "window": METHODS["window"](layers=2, dim=DIM, visible_window=WINDOW),
+    "alibi": METHODS["alibi"](layers=2, dim=DIM),
+    "hwfa": METHODS["hwfa"](layers=2, dim=DIM, visible_window=WINDOW, train_length=CONFIG.length),
+}
+# "window" in METHODS is a window at test after RoPE in training; here the window is there in training too.
+TRAIN: dict[str, Plan] = {name: row.train for name, row in ROWS.items()} | {"window": ROWS["window"].test}
+WITHOUT_START = "rope without start"  # the same training as "rope", but no start byte: has it a sink?
+
+
+def path_of(models: Models, name: str, seed: int) -> Path:
+    """The file of a model of this chapter, which is trained if it was not."""
+    config, plan = models.config(CONFIG), TRAIN.get(name, TRAIN["rope"])
+    start = name != WITHOUT_START
+    code = inspect.getsource(recall.RecallText)
+    recipe = (asdict(config), plan, seed, not start, *surroundings(), code)
+    text = recall.RecallText(training_text(), seed, start=start)  # it reads windows from this, as from a tensor
+    build = partial(byte_lm.build, config, seed, plan)
+    return models.path(recipe, build, config, seed, f"{name}, seed {seed}", kind="local-", text=text)
+
+
+def trained_model(models: Models, name: str, seed: int) -> byte_lm.ByteLM:
+    """A model of this chapter after its training, weights rounded as a shipped file holds them."""
+    return byte_lm.load(path_of(models, name, seed), models.config(CONFIG), TRAIN.get(name, TRAIN["rope"]))
+
+
+def recalled(model: byte_lm.ByteLM, windows: Tensor, plan: Plan, length: int, distances: tuple[int, ...]) -> dict:
+    """Share of questions answered, by distance; every second piece of the test text."""
+    found = {d: recall.answered(model, windows[::2], d, length, plan) for d in distances}
+    return {str(distance): round(right.double().mean().item(), 4) for distance, right in found.items()}
+
+
+def long_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
+    """Loss and recall at 8 times the training length, and recall within it: models trained with a method, and the RoPE
+    model with other schemes at test only."""
+    capped = {"dim": DIM, "window": WINDOW}
+    at_test = {
+        "LM-Infinite, 1": scheme("rerope", **capped, visible_window=WINDOW, sinks=1),
+        "ReRoPE": scheme("rerope", **capped),  # the same cap on distances, and everything visible
+        "ReRoPE, log n": scheme("rerope", **capped, scale=LogN(CONFIG.length, clip=True)),
+    }
+    tests = [(name, "as the method says", method.test) for name, method in ROWS.items()]
+    tests += [("rope", name, (row,) * 2) for name, row in at_test.items()]
+    rows = []
+    for name, test, plan in tests:
+        model = trained_model(models, name, seed)
+        reader: Any = recall.started(model)
+        rows.append(
+            {
+                "seed": seed,
+                "method": name,
+                "test": test,
+                "short": measure(reader, windows, CONFIG.length, plan),
+                "long": measure(reader, windows, LENGTH, plan),
+                "recall": recalled(model, windows, plan, LENGTH, DISTANCES),
+                "recall_short": recalled(model, windows, plan, CONFIG.length, SHORT_DISTANCES),
+            }
+        )
+    return rows
+
+
+def masks() -> dict[str, tuple[Plan, dict]]:
+    """What a RoPE model can be given at test: a window alone, and ways to keep one or four sinks."""
+    found: dict[str, tuple[Plan, dict]] = {"window": ((scheme("window", dim=DIM, visible_window=WINDOW),) * 2, {})}
+    for sinks in (1, 4):
+        true = scheme("lambda", dim=DIM, visible_window=WINDOW, sinks=sinks)
+        capped = scheme("rerope", dim=DIM, window=WINDOW, visible_window=WINDOW, sinks=sinks)
+        found[f"true distance, {sinks}"] = ((true,) * 2, {})
+        found[f"StreamingLLM, {sinks}"] = ((true,) * 2, {"attend": recall.attend_streaming})
+        found[f"LM-Infinite, {sinks}"] = ((capped,) * 2, {})
+    return found
+
+
+def sink_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
+    """Which models look at the first token, and what a window without it costs. Three trainings with RoPE."""
+    rows = []
+    for kind in ("rope", WITHOUT_START, "chapter 03"):
+        model = models.byte_model(seed) if kind == "chapter 03" else trained_model(models, kind, seed)
+        tokens, reader = windows[:, : CONFIG.length], model
+        if kind == "rope":
+            tokens, reader = recall.with_start(tokens), recall.started(model)  # type: ignore[assignment]
+        late = slice(CONFIG.length // 2, None)
+        first = [layer[:, :, late, 0].mean(dim=(0, 2)) for layer in recall.attention_weights(model, tokens)]
+        losses = {str(length): measure(reader, windows, length)["loss"] for length in (CONFIG.length, LENGTH)}
+        for name, (plan, options) in masks().items():
+            losses[name] = measure(reader, windows, LENGTH, plan, **options)["loss"]
+        mass = [[round(value, 4) for value in layer.tolist()] for layer in first]
+        rows.append({"seed": seed, "model": kind, "first_token": mass, "loss": losses})
+    return rows
+
+
+def alibi_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
+    """What ALiBi lacks on a long text: its sink, which grows dearer with the distance, and a shorter view."""
+
+    def sink_capped(q: Tensor, k: Tensor, v: Tensor, row: Scheme) -> Tensor:
+        index = torch.arange(k.shape[2])
+        back = torch.zeros(q.shape[1], len(index), len(index))  # what the first token pays too much
+        back[:, :, 0] = alibi_slopes(q.shape[1]).unsqueeze(-1) * (index - WINDOW).clamp(min=0)
+        return attention(q, k, v, row, bias=back)
+
+    everything, window = scheme("alibi"), scheme("alibi", visible_window=WINDOW)
+    tests: dict[str, tuple[int, Scheme, Callable[..., Tensor]]] = {
+        "64": (CONFIG.length, everything, attention),
+        "512": (LENGTH, everything, attention),
+        "sink capped": (LENGTH, everything, sink_capped),
+        "window": (LENGTH, window, attention),
+        "window, sink capped": (LENGTH, replace(window, sinks=1), sink_capped),
+    }
+    reader: Any = recall.started(trained_model(models, "alibi", seed))
+    losses = {}
+    for name, (length, row, attend) in tests.items():
+        losses[name] = measure(reader, windows, length, (row,) * 2, attend=attend)["loss"]
+    return [{"seed": seed, "loss": losses}]
+
+
+def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path, fresh: bool) -> None:
+    settings = {
+        "config": asdict(models.config(CONFIG)),
+        "window": WINDOW,
+        "length": LENGTH,
+        "questions": len(windows[::2]),
+    }
+    result = Result(out / "local.json", "local", settings, {"sinks": [], "rows": [], "alibi": []}, fresh)
+    for seed in seeds:
+        for table, rows_of in (("sinks", sink_rows), ("rows", long_rows), ("alibi", alibi_rows)):
+            if result.lacks(table, seed=seed):
+                result.add(**{table: rows_of(models, windows, seed)})
+                if (seed, table) == (0, "rows"):
+                    shipped = partial(shutil.copyfile, path_of(models, "rope", 0))
+                    write_whole(out / "local_byte_lm.safetensors", shipped)
+    result.close()
+
+
+def one_model(parser: argparse.ArgumentParser, method: str, seed: str) -> tuple[str, int]:
+    """What is given to --train."""
+    if method not in (*TRAIN, WITHOUT_START):
+        parser.error(f"argument --train: {method!r} is none of {', '.join((*TRAIN, WITHOUT_START))}")
+    try:
+        return method, command.number(seed)
+    except argparse.ArgumentTypeError as error:
+        return parser.error(f"argument --train: SEED {error}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = command.trained_parser("experiments local", __doc__, SEEDS)
+    parser.add_argument("--train", nargs=2, metavar=("METHOD", "SEED"), help="only train one model")
+    options = command.parse(parser, arguments)
+    command.check_alone(parser, options, "train", ("models", "steps"))
+    models, windows = Models(options.models, options.steps), evaluation_windows(options.windows)
+    if options.train:
+        name, seed = one_model(parser, *options.train)
+        return command.run(parser.prog, lambda: path_of(models, name, seed))
+    return command.run(parser.prog, lambda: measure_all(options.seeds, models, windows, options.out, options.fresh))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
