@@ -100,8 +100,7 @@ def write(path: Path, step: int, tensors: Mapping[str, Tensor], recipe: Mapping[
         OSError: the file cannot be written.
     """
     metadata = {"format": FORMAT, "step": str(step), "recipe": json.dumps(recipe, sort_keys=True)}
-    with extra("lab", "a checkpoint"):
-        write_tensors(path, tensors, metadata)
+    write_tensors(path, tensors, metadata)
 
 
 def keep(folder: Path, step: int, good: int | None = None) -> None:
@@ -132,8 +131,7 @@ def load(path: Path, recipe: Mapping[str, Any] | None = None) -> Checkpoint:
 
     Chapter 12.
     """
-    with extra("lab", "a checkpoint"):
-        tensors, metadata, digest = read_tensors(path, FORMAT)
+    tensors, metadata, digest = read_tensors(path, FORMAT)
     try:
         step, found = int(metadata["step"]), dict(json.loads(metadata["recipe"]))
         check_count("step", step)
@@ -155,7 +153,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     Raises:
         OSError: the file cannot be written.
     """
-    import safetensors.torch as safetensors
+    with extra("lab", "a checkpoint"):
+        import safetensors.torch as safetensors
 
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     sealed = {**metadata, "sha256": _digest(on_cpu, metadata)}
@@ -163,12 +162,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     write_whole(path, lambda unfinished: unfinished.write_bytes(content))
 
 
-def read_tensors(path: Path, wanted: str) -> tuple[dict[str, Tensor], dict[str, str], str]:
+def read_tensors(
+    path: Path, wanted: str, needed_for: tuple[str, str] = ("lab", "a checkpoint")
+) -> tuple[dict[str, Tensor], dict[str, str], str]:
     """What :func:`write_tensors` wrote.
 
     Args:
         path: of the file.
         wanted: its format.
+        needed_for: the extra with safetensors, and what it is needed for, as a message says it.
 
     Returns:
         tensors, metadata and the SHA-256.
@@ -176,7 +178,8 @@ def read_tensors(path: Path, wanted: str) -> tuple[dict[str, Tensor], dict[str, 
     Raises:
         CheckpointError: a file that is not there, is damaged, or of another format.
     """
-    from safetensors import SafetensorError, safe_open
+    with extra(*needed_for):
+        from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
