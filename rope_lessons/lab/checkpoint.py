@@ -162,15 +162,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     write_whole(path, lambda unfinished: unfinished.write_bytes(content))
 
 
-def read_tensors(
-    path: Path, wanted: str, needed_for: tuple[str, str] = ("lab", "a checkpoint")
-) -> tuple[dict[str, Tensor], dict[str, str], str]:
+def read_tensors(path: Path, wanted: str) -> tuple[dict[str, Tensor], dict[str, str], str]:
     """What :func:`write_tensors` wrote.
 
     Args:
         path: of the file.
         wanted: its format.
-        needed_for: the extra with safetensors, and what it is needed for, as a message says it.
 
     Returns:
         tensors, metadata and the SHA-256.
@@ -178,7 +175,7 @@ def read_tensors(
     Raises:
         CheckpointError: a file that is not there, is damaged, or of another format.
     """
-    with extra(*needed_for):
+    with extra("lab", "a checkpoint"):
         from safetensors import SafetensorError, safe_open
 
     try:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_choice
+from rope_lessons._extras import extra
 from rope_lessons.lab import sizes, training
 from rope_lessons.lab.checkpoint import CheckpointError, read_tensors, write_tensors
 from rope_lessons.lab.table.scoring import SETS, cut, score
@@ -66,11 +67,14 @@ def load(name: str, folder: Path = DATA) -> tuple[nn.Module, Recipe]:
 
     Chapter 12.
     """
+    with extra("book", "a stored model"):
+        import safetensors  # noqa: F401 - a reader of the book has that extra, and not the lab's
+
     path = folder / f"table_{name}.safetensors"
     if not path.exists():
         there = ", ".join(sorted(file.stem.removeprefix("table_") for file in folder.glob("table_*.safetensors")))
         raise CheckpointError(f"no model is shipped for {name!r}; there are {there or 'none'}")
-    weights, about, _ = read_tensors(path, FORMAT, needed_for=("book", "a stored model"))
+    weights, about, _ = read_tensors(path, FORMAT)
     try:
         made_for = json.loads(about["recipe"])
     except (KeyError, ValueError) as error:
