@@ -16,11 +16,12 @@ CONFIG = byte_lm.Config()
 
 
 def row(method: str, length: int, seed: int = 0) -> dict:
-    return next(r for r in STORED["rows"] if (r["method"], r["length"], r["seed"]) == (method, length, seed))
+    (found,) = STORED["rows"].where(method=method, length=length, seed=seed)
+    return found
 
 
 def accuracies(method: str, length: int = 512) -> list[float]:
-    return [r["accuracy"] for r in STORED["rows"] if (r["method"], r["length"]) == (method, length)]
+    return STORED["rows"].where(method=method, length=length)["accuracy"]
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ import base64
 import html
 import importlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from statistics import fmean
 from typing import Any
 
 from rope_lessons._extras import extra
@@ -111,6 +112,36 @@ def new_figure(
     """An empty figure in the book's width and its axes (one Axes, or an array of them)."""
     figure = MatplotlibFigure(figsize=(width, height))
     return figure, figure.subplots(rows, columns, **options)
+
+
+def over_seeds(axis: Any, at: Sequence[float], found: Iterable[Sequence[float]], **style: Any) -> list[float]:
+    """Draw a line through the means over the seeds, with bars from the least value to the greatest; the means.
+
+    ``found`` has the values of all seeds, for each point ``at`` the axis; ``style`` is matplotlib's, with a ``label``.
+    """
+    values = [list(of_seeds) for of_seeds in found]
+    means = [fmean(of_seeds) for of_seeds in values]
+    below = [mean - min(of_seeds) for mean, of_seeds in zip(means, values, strict=True)]
+    above = [max(of_seeds) - mean for mean, of_seeds in zip(means, values, strict=True)]
+    axis.errorbar(at, means, (below, above), **{"capsize": 3, **style})
+    return means
+
+
+def doubling_axis(axis: Any, ticks: Sequence[float]) -> None:
+    """A logarithmic axis x, on which a step is twice as much, with these ticks and no others."""
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
+
+
+def legend_below(figure: MatplotlibFigure, axis: Any, columns: int = 2) -> None:
+    """The legend of an axis, below the whole figure."""
+    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns)
+
+
+def spoken(values: Iterable[float], digits: int) -> str:
+    """Numbers for an alt text."""
+    return ", ".join(f"{value:.{digits}f}" for value in values)
 
 
 @dataclass(frozen=True)

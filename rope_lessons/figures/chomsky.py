@@ -22,7 +22,9 @@ from rope_lessons.figures import (
     SKY,
     Explorable,
     Knob,
+    legend_below,
     new_figure,
+    over_seeds,
     styled,
 )
 
@@ -172,7 +174,7 @@ def chomsky_blind(
     axis.set_ylim(0, 100)
     axis.set_xlabel("length of the input")
     axis.set_ylabel("accuracy without the input, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Accuracy of the best predictor that never sees the input, in percent, at the lengths
         {", ".join(map(str, lengths))}. {"; ".join(said)}. A dotted line marks 90 percent, which the benchmark calls
         solved: bucket sort crosses it."""
@@ -210,11 +212,9 @@ def chomsky_lengths(
             if not found:
                 continue
             at = [length * 1.015 ** (number - 1) for length in found]
-            mean = [100 * sum(values) / len(values) for values in found.values()]
-            low = [m - 100 * min(values) for m, values in zip(mean, found.values(), strict=True)]
-            high = [100 * max(values) - m for m, values in zip(mean, found.values(), strict=True)]
-            axis.errorbar(at, mean, (low, high), color=colour, linestyle=line, marker=marker, capsize=3,
-                          markersize=5, label=variant.replace("+logn", " + log n"))  # fmt: skip
+            of_seeds = [[100 * value for value in values] for values in found.values()]
+            mean = over_seeds(axis, at, of_seeds, color=colour, linestyle=line, marker=marker, markersize=5,
+                              label=variant.replace("+logn", " + log n"))  # fmt: skip
             said.append(f"{kind}, {variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
         axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
         axis.set_title(f"{task.replace('_', ' ')}, {kind.replace('rope', 'RoPE')} (reduced)", fontsize=12)
@@ -257,7 +257,7 @@ def chomsky_playground(
     axis.set_ylim(0, 103)
     axis.set_xlabel(f"length of the string (trained up to {longest})")
     axis.set_ylabel("accuracy, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Accuracy in percent against the length of the string. A line marks the longest training string, {longest},
         a dotted one chance. {"; ".join(said)}."""
     return figure, alt

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
 
 from rope_lessons.circles import llama3_frequencies, ntk_by_parts_frequencies, turns, yarn_frequencies
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Explorable, Knob, new_figure, styled
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Explorable,
+    Knob,
+    legend_below,
+    new_figure,
+    over_seeds,
+    styled,
+)
 from rope_lessons.radix import ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
+from rope_lessons.stored import Table
 
 __all__ = ["circles_ramps", "circles_speeds", "circles_tax", "circles_temperature", "circles_turns"]
 
@@ -33,7 +47,7 @@ def circles_turns(dim: int = 128, train_length: int = 4096) -> tuple[MatplotlibF
     axis.set_yscale("log")
     axis.set_xlabel("pair t, fast to slow")
     axis.set_ylabel(f"turns in {train_length} positions")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=1)
+    legend_below(figure, axis, columns=1)
     alt = f"""Turns of each pair within {train_length} positions, on a logarithmic scale, for d = {dim}: a straight
         falling line of {dim // 2} points, from {float(done[0]):.0f} turns for pair 0 to {float(done[-1]):.2f} for the
         last. {int((done >= 32).sum())} pairs make 32 turns or more, {int(((done >= 1) & (done < 32)).sum())} between 1
@@ -63,7 +77,7 @@ def circles_ramps(dim: int = 128, train_length: int = 4096, factor: float = 8.0)
     axis.minorticks_off()
     axis.set_xlabel("pair t, fast to slow")
     axis.set_ylabel("speed: new / old frequency")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     paper, code = speeds["paper, 1 to 32 turns"], speeds["code, 1 to 32 turns"]
     widest = int((code / paper).argmax())
     alt = f"""Speed of each pair on a logarithmic scale, for d = {dim}, a training length of {train_length} and a factor
@@ -75,19 +89,19 @@ def circles_ramps(dim: int = 128, train_length: int = 4096, factor: float = 8.0)
 
 
 @styled
-def circles_tax(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
+def circles_tax(rows: Table, names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Accuracy at 8 times the training length against accuracy at the training length, a point for each method.
 
     ``rows`` as in ``data/circles.json``; ``names`` maps a method to its name in the legend.
     """
     figure, axis = new_figure(height=5.0)
-    lengths = sorted({row["length"] for row in rows})
+    lengths = sorted(set(rows["length"]))
     said = []
     colors = (GREY, GREY, BLUE, BLUE, ORANGE, ORANGE, GREEN, GREEN, RED, PURPLE, SKY)
     for (method, name), color, marker in zip(names.items(), colors, "osD^vXP*<>h", strict=False):
         points = []
         for length in (lengths[0], lengths[-1]):
-            found = [row["accuracy"] for row in rows if row["method"] == method and row["length"] == length]
+            found = rows.where(method=method, length=length)["accuracy"]
             points.append(100 * torch.tensor(found, dtype=torch.float64))
         (x, y), spread = (
             [float(p.mean()) for p in points],
@@ -98,14 +112,14 @@ def circles_tax(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> 
         said.append(f"{name} {x:.0f} and {y:.0f}")
     axis.set_xlabel(f"next byte right at {lengths[0]} bytes, %")
     axis.set_ylabel(f"at {lengths[-1]} bytes, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Accuracy at {lengths[-1]} bytes against accuracy at {lengths[0]} bytes, the training length; one point for
         each method, mean over the seeds with bars from worst to best. In percent, short and long: {"; ".join(said)}."""
     return figure, alt
 
 
 @styled
-def circles_temperature(rows: Sequence[Mapping[str, Any]], rule: float) -> tuple[MatplotlibFigure, str]:
+def circles_temperature(rows: Table, rule: float) -> tuple[MatplotlibFigure, str]:
     """Accuracy against the attention factor: at the training length and at 8 times that.
 
     ``rows`` with ``attention_factor``, ``method``, ``length`` and ``accuracy``; ``rule`` is YaRN's attention factor.
@@ -119,22 +133,19 @@ def circles_temperature(rows: Sequence[Mapping[str, Any]], rule: float) -> tuple
         ("yarn", 512, ORANGE, "-s"),
     )
     for method, length, color, line in lines:
-        chosen = [row for row in rows if row["method"] == method and row["length"] == length]
-        factors = sorted({row["attention_factor"] for row in chosen})
-        found = torch.tensor([[100 * r["accuracy"] for r in chosen if r["attention_factor"] == a] for a in factors])
-        mean, low, high = found.mean(1), found.amin(1), found.amax(1)
+        by_factor = rows.where(method=method, length=length).by("attention_factor")
+        factors = sorted(by_factor)
+        found = [[100 * value for value in by_factor[factor]["accuracy"]] for factor in factors]
         name = f"{'plain RoPE' if method == 'rope' else 'YaRN'}, {length} bytes"
-        axis.errorbar(factors, mean, torch.stack((mean - low, high - mean)).numpy(), fmt=line, color=color, capsize=3,
-                      label=name)  # fmt: skip
-        said.append(
-            f"{name}: {mean[0]:.0f} at {factors[0]:g}, highest {mean.max():.0f} at {factors[int(mean.argmax())]:g}"
-        )
+        mean = over_seeds(axis, factors, found, fmt=line, color=color, label=name)
+        best = factors[mean.index(max(mean))]
+        said.append(f"{name}: {mean[0]:.0f} at {factors[0]:g}, highest {max(mean):.0f} at {best:g}")
     axis.axvline(rule, color="black", linewidth=1, linestyle="--")
     axis.text(rule + 0.005, 2, f"YaRN's rule, {rule:.2f}", va="bottom")
     axis.set_ylim(0, None)
     axis.set_xlabel("attention factor ν")
     axis.set_ylabel("next byte right, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Accuracy against the attention factor, mean over the seeds with bars from worst to best, for plain RoPE
         and for YaRN's frequencies with a factor of 8, each at 64 and at 512 bytes. A dashed line marks YaRN's rule. In
         percent: {"; ".join(said)}."""

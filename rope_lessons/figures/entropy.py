@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
 
 from rope_lessons.entropy import attention_entropy
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, RED, Explorable, Knob, new_figure, styled, svg_path
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    RED,
+    Explorable,
+    Knob,
+    doubling_axis,
+    legend_below,
+    new_figure,
+    over_seeds,
+    styled,
+    svg_path,
+)
+from rope_lessons.stored import Table
 
 __all__ = ["entropy_heads", "entropy_lengths", "entropy_needle", "entropy_sphere", "entropy_spread"]
 
@@ -31,7 +45,7 @@ def entropy_sphere(dim: int = 128) -> tuple[MatplotlibFigure, str]:
     axis.set_ylabel("(log n − entropy) / d")
     axis.set_xlim(0, 2)
     axis.set_ylim(0, 0.5)
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""What the scores of random keys take off the entropy, divided by d, against the factor μ. The exact curve
         starts flat, like μ squared over 2, and crosses the straight line 0.24 μ near μ = 1. The μ that attention uses,
         {used:.3f} for d = {dim}, lies far left, where the line is more than five times too high."""
@@ -60,7 +74,7 @@ def entropy_spread(
     axes[0].set_xscale("log", base=2)
     axes[0].set_ylim(0, None)
     axes[1].set_xlabel("number of keys n")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axes[0])
     alt = f"""Two panels, entropy of attention against the number of keys from 16 to {counts[-1]}, for Gaussian scores.
         Upper panel, plain scores: all curves rise with log n. Lower panel, scores times log n over log {train_length}:
         the curves for σ = 3 and, further up, σ = 2 become nearly flat; for σ = 1 it rises. At {counts[-1]} keys the
@@ -77,7 +91,7 @@ def _mean_entropies(spread: float, n: int, train_length: int, seed: int) -> list
 
 
 @styled
-def entropy_heads(rows: Sequence[Mapping[str, Any]], cases: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
+def entropy_heads(rows: Table, cases: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Entropy of the byte model's heads against the number of keys: mean over the seeds, a band from least to most.
 
     ``rows`` as under "entropy" in ``data/entropy.json``; ``cases`` maps a title to the scale at test.
@@ -85,10 +99,10 @@ def entropy_heads(rows: Sequence[Mapping[str, Any]], cases: Mapping[str, str]) -
     figure, axes = new_figure(len(cases), 1, height=2.9 * len(cases) + 0.8, sharex=True, sharey=True)
     said = []
     for axis, (title, scale) in zip(axes, cases.items(), strict=True):
-        found = [row for row in rows if row["scale"] == scale and row["counts"][-1] == 512]
-        counts = found[0]["counts"]
+        found = Table(row for row in rows.where(scale=scale) if row["counts"][-1] == 512)
+        counts = found["counts"][0]
         for layer, color, marker in ((0, BLUE, "o"), (1, ORANGE, "s")):
-            curves = torch.tensor([row["entropy"] for row in found if row["layer"] == layer], dtype=torch.float64)
+            curves = torch.tensor(found.where(layer=layer)["entropy"], dtype=torch.float64)
             axis.fill_between(counts, curves.amin(0), curves.amax(0), color=color, alpha=0.2, linewidth=0)
             axis.plot(counts, curves.mean(0), color=color, marker=marker, label=f"layer {layer}")
             said.append(f"{title}, layer {layer}: {curves.mean(0)[counts.index(64)]:.2f} to {curves.mean(0)[-1]:.2f}")
@@ -96,11 +110,10 @@ def entropy_heads(rows: Sequence[Mapping[str, Any]], cases: Mapping[str, str]) -
         axis.axvline(64, color="black", linewidth=1, linestyle=":")
         axis.set_title(title)
         axis.set_ylabel("entropy, nats")
-    axes[0].set_xscale("log", base=2)
-    axes[0].set_xticks(counts, [str(n) for n in counts])
+    doubling_axis(axes[0], counts)
     axes[0].set_ylim(0, None)
     axes[-1].set_xlabel("number of keys n")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    legend_below(figure, axes[0], columns=3)
     alt = f"""Entropy of the heads of the byte model against the number of keys, from 8 to 512, a line for each layer
         and a band from the head and seed with the least to that with the most. Mean entropy, 64 to 512 keys, in nats:
         {"; ".join(said)}. All curves stay far below log n, the largest possible."""
@@ -108,9 +121,7 @@ def entropy_heads(rows: Sequence[Mapping[str, Any]], cases: Mapping[str, str]) -
 
 
 @styled
-def entropy_lengths(
-    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str, str]]
-) -> tuple[MatplotlibFigure, str]:
+def entropy_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> tuple[MatplotlibFigure, str]:
     """Accuracy against the length of the text: a line for the mean over the seeds, bars from worst to best.
 
     ``rows`` as under "accuracy" in ``data/entropy.json``; ``cases`` maps a name to (trained, method, scale).
@@ -118,20 +129,17 @@ def entropy_lengths(
     figure, axis = new_figure(height=4.4)
     said = []
     for (name, case), color, marker in zip(cases.items(), (GREY, BLUE, ORANGE, GREEN, RED), "osD^v", strict=False):
-        found = [row for row in rows if (row["trained"], row["method"], row["scale"]) == case]
-        lengths = sorted({row["length"] for row in found})
-        values = [[100 * row["accuracy"] for row in found if row["length"] == n] for n in lengths]
-        curves = torch.tensor(values, dtype=torch.float64)  # (lengths, seeds)
-        mean = curves.mean(1)
-        error = torch.stack((mean - curves.amin(1), curves.amax(1) - mean)).numpy()
-        axis.errorbar(lengths, mean, error, color=color, marker=marker, capsize=3, label=name)
+        trained, method, scale = case
+        by_length = rows.where(trained=trained, method=method, scale=scale).by("length")
+        lengths = sorted(by_length)
+        found = [[100 * value for value in by_length[n]["accuracy"]] for n in lengths]
+        mean = over_seeds(axis, lengths, found, color=color, marker=marker, label=name)
         said.append(f"{name} from {mean[0]:.0f} to {mean[-1]:.0f}")
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(lengths, [str(n) for n in lengths])
+    doubling_axis(axis, lengths)
     axis.set_ylim(25, None)
     axis.set_xlabel("length of the text, bytes (trained on 64)")
     axis.set_ylabel("next byte right, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=1)
+    legend_below(figure, axis, columns=1)
     alt = f"""Accuracy of the next byte against the length of the text, 64 to 512 bytes, mean over the seeds with bars
         from worst to best. In percent, shortest to longest: {"; ".join(said)}."""
     return figure, alt

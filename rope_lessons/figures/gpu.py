@@ -19,6 +19,7 @@ from rope_lessons.figures import (
     SKY,
     Explorable,
     Knob,
+    legend_below,
     new_figure,
     styled,
 )
@@ -71,7 +72,7 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
     axis.set_xlim(x[0], 4e4)
     axis.set_xlabel("operations a byte")
     axis.set_ylabel("at most, 10¹² operations a second")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     said = ", ".join(f"{name} at {value:.4g}" for name, value in points.items())
     alt = f"""Attainable speed against operations a byte, both axes logarithmic, of the H200 and the T4. Each line rises
         with the bytes and becomes flat at {cost.H200.ridge:.0f} and {cost.T4.ridge:.0f} operations a byte. Dotted lines
@@ -106,7 +107,7 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
     axis.minorticks_off()
     axis.set_xlabel("tokens")
     axis.set_ylabel("gigabytes")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     at = {n: [f"{b / 1e9:.3g}" for b in memory_bytes(n, heads, head_dim)] for n in (4096, 32_768, 131_072)}
     said = "; ".join(f"{_size(n)}: {a} against {b} GB" for n, (a, b) in at.items())
     alt = f"""Memory of one layer's attention with {heads} heads against the length, both axes logarithmic. Two matrices
@@ -139,7 +140,7 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         axis.set_ylabel("peak, megabytes")
     axes[1].set_xlabel("tokens")
     handles = next(axis for axis in axes if axis.get_legend_handles_labels()[0]) if cpu or cuda else axes[0]
-    figure.legend(*handles.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, handles)
     alt = f"Peak memory against the length, both axes logarithmic. {'. '.join(said)}."
     return figure, alt
 
@@ -172,7 +173,7 @@ def gpu_ratios(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         axis.minorticks_off()
         axis.set_ylabel("time, plain RoPE = 1")
     axes[1].set_xlabel("length by window, w = 1024")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axes[0])
     alt = f"""Time of ReRoPE divided by the time of plain RoPE against the length in windows of 1024. {"; ".join(said)}.
         All curves fall towards 1 as the text grows."""
     return figure, alt
@@ -260,7 +261,7 @@ def gpu_losses(rows: Sequence[Mapping[str, Any]], train_length: int) -> tuple[Ma
     axis.set_ylim(lowest - 0.2, min(max(row["loss"] for row in rows) + 0.2, lowest + 4))
     axis.set_xlabel("tokens read")
     axis.set_ylabel("loss on the last tokens, nats")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Loss on the same last tokens against how many tokens are read; a line marks the training length
         {train_length}. {"; ".join(said)}."""
     return figure, alt

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
-from torch import Tensor
 
 from rope_lessons.figures import (
     BLUE,
@@ -20,12 +19,17 @@ from rope_lessons.figures import (
     SKY,
     Explorable,
     Knob,
+    doubling_axis,
+    legend_below,
     new_figure,
+    over_seeds,
+    spoken,
     styled,
 )
 from rope_lessons.invleaky import covered_length, trained_distances
 from rope_lessons.rerope import leaky_distance
 from rope_lessons.sinusoidal import rope_frequencies
+from rope_lessons.stored import Table
 
 __all__ = [
     "invleaky_alias",
@@ -116,49 +120,34 @@ def invleaky_alias(
     axis.set_xticks(visited.tolist())
     axis.set_xlabel("distance told")
     axis.set_ylabel("cosine")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""The cosine of pair {pair} of {dim // 2} between the distances {window} and {until}: a wave of period
         {2 * math.pi / omega:.1f}. Dots mark the distances that training visits, every {slope}. A dashed wave of period
         {2 * math.pi / abs(slow):.0f} passes through all dots as well."""
     return figure, alt
 
 
-def _points(values: Tensor) -> tuple[Tensor, Any]:
-    """Mean over the seeds of (points, seeds), and bars from least to greatest."""
-    mean = values.mean(1)
-    return mean, torch.stack((mean - values.amin(1), values.amax(1) - mean)).clamp(min=0).numpy()
-
-
-def _spoken(values: Tensor) -> str:
-    return ", ".join(f"{value:.1f}" for value in values.tolist())
-
-
 @styled
-def invleaky_lengths(
-    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str, str]]
-) -> tuple[MatplotlibFigure, str]:
+def invleaky_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> tuple[MatplotlibFigure, str]:
     """Accuracy against the length of the text, and along the longest texts. ``cases`` maps a name to (model, method,
     scale) in ``data/invleaky.json``."""
     figure, axes = new_figure(2, 1, height=7.2)
     said = []
-    for number, (name, case) in enumerate(cases.items()):
-        found = [row for row in rows if (row["model"], row["method"], row["scale"]) == case]
-        lengths = sorted({row["length"] for row in found})
-        by_length = torch.tensor([[row["accuracy"] for row in found if row["length"] == n] for n in lengths])
-        along = torch.tensor([row["accuracy_by_eighth"] for row in found if row["length"] == lengths[-1]]).T
-        style = {"color": COLOURS[number], "marker": MARKERS[number], "capsize": 3}
-        for axis, at, values in ((axes[0], lengths, by_length), (axes[1], range(1, 9), along)):
-            mean, error = _points(100 * values)
-            axis.errorbar(at, mean, error, label=name, **style)
-            said.append(f"{name}: {_spoken(mean)}")
-    axes[0].set_xscale("log", base=2)
-    axes[0].set_xticks(lengths, [str(n) for n in lengths])
-    axes[0].minorticks_off()
+    for number, (name, (model, method, scale)) in enumerate(cases.items()):
+        by_length = rows.where(model=model, method=method, scale=scale).by("length")
+        lengths = sorted(by_length)
+        whole = [by_length[n]["accuracy"] for n in lengths]
+        along = zip(*by_length[lengths[-1]]["accuracy_by_eighth"], strict=True)
+        for axis, at, shares in ((axes[0], lengths, whole), (axes[1], range(1, 9), along)):
+            found = [[100 * share for share in of_seeds] for of_seeds in shares]
+            mean = over_seeds(axis, at, found, color=COLOURS[number], marker=MARKERS[number], label=name)
+            said.append(f"{name}: {spoken(mean, 1)}")
+    doubling_axis(axes[0], lengths)
     axes[0].set_xlabel("length of the text, bytes (trained on 64)")
     axes[1].set_xlabel(f"eighth of a text of {lengths[-1]} bytes")
     for axis in axes:
         axis.set_ylabel("next bytes right, %")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axes[0])
     alt = f"""Share of bytes predicted right, in percent, mean over the seeds, bars from least to greatest. Upper panel:
         against the length of the text, {lengths[0]} to {lengths[-1]} bytes. {"; ".join(said[::2])}. Lower panel: along
         the texts of {lengths[-1]} bytes, in eighths. {"; ".join(said[1::2])}."""

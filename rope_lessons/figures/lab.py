@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, RED, new_figure, styled
+from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, RED, legend_below, new_figure, styled
 
 __all__ = ["lab_first_step", "lab_gau_block", "lab_runaway"]
 
@@ -92,7 +92,7 @@ def lab_first_step(
     axis.minorticks_off()
     axis.set_xlabel("branches")
     axis.set_ylabel(f"fall of the loss,\n{depths[0]} branches = 1")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Two logarithmic axes: number of branches, {", ".join(map(str, depths))}, and by how much the first step
         lowers the loss, divided by the value at {depths[0]} branches. {"; ".join(said)}. The dashed lines of the plain
         start climb ever faster, those of Deep Norm stay about level."""
@@ -116,7 +116,7 @@ def lab_runaway(paths: Mapping[str, Sequence[float]], decay: float) -> tuple[Mat
     axis.set_ylim(None, 4 / decay)
     axis.set_xlabel("step")
     axis.set_ylabel("component of the row")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""A component of one row of an embedding against the step, on a logarithmic axis. There was a gradient
         at the first step and none ever after. {"; ".join(said)}. A dotted line marks 1/lambda = {1 / decay:g}."""
     return figure, alt

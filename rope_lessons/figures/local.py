@@ -22,10 +22,14 @@ from rope_lessons.figures import (
     SKY,
     Explorable,
     Knob,
+    doubling_axis,
+    legend_below,
     new_figure,
+    over_seeds,
     styled,
 )
 from rope_lessons.local import alibi_slopes, dense_mask, lambda_mask
+from rope_lessons.stored import Table
 
 __all__ = ["local_alibi", "local_attention", "local_distances", "local_reach", "local_recall"]
 
@@ -116,18 +120,16 @@ def recall_axes(figure: MatplotlibFigure, axis: Any, distances: Sequence[int], t
     """What every figure of answered questions has in common: guessing, the training length, names."""
     axis.axhline(100 / 26, color="black", linewidth=1, linestyle=":")
     axis.axvline(train_length, color="black", linewidth=1)
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(distances, [str(distance) for distance in distances])
-    axis.minorticks_off()
+    doubling_axis(axis, distances)
     axis.set_ylim(-3, 106)
     axis.set_xlabel("distance from the question to the secret, bytes")
     axis.set_ylabel("questions answered, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
 
 
 @styled
 def local_recall(
-    rows: Sequence[Mapping[str, Any]], names: Mapping[tuple[str, str], str], window: int, train_length: int
+    rows: Table, names: Mapping[tuple[str, str], str], window: int, train_length: int
 ) -> tuple[MatplotlibFigure, str]:
     """Questions answered against the distance of the secret: mean of the seeds, bars from worst to best.
 
@@ -137,13 +139,11 @@ def local_recall(
     said = []
     colours, markers = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY), "osD^vXP"
     for number, ((method, test), name) in enumerate(names.items()):
-        found = [row["recall"] for row in rows if row["method"] == method and row["test"] == test]
-        distances = [int(distance) for distance in found[0]]
-        curves = 100 * torch.tensor([list(row.values()) for row in found], dtype=torch.float64)
-        mean, low, high = curves.mean(0), curves.min(0).values, curves.max(0).values
-        at = torch.tensor(distances, dtype=torch.float64) * 1.02 ** (number - len(names) / 2)  # side by side
-        error = torch.stack((mean - low, high - mean)).numpy()
-        axis.errorbar(at, mean, error, color=colours[number], marker=markers[number], capsize=3, label=name)
+        shares = rows.where(method=method, test=test)["recall"]
+        distances = [int(distance) for distance in shares[0]]
+        found = [[100 * of_seed[str(distance)] for of_seed in shares] for distance in distances]
+        at = [distance * 1.02 ** (number - len(names) / 2) for distance in distances]  # side by side
+        mean = over_seeds(axis, at, found, color=colours[number], marker=markers[number], label=name)
         said.append(f"{name}: {', '.join(f'{value:.0f} at {d}' for d, value in zip(distances, mean, strict=True))}")
     axis.axvline(window - 0.5, color="black", linewidth=1, linestyle="--")
     recall_axes(figure, axis, distances, train_length)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
 
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Explorable, Knob, new_figure, styled
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Explorable,
+    Knob,
+    legend_below,
+    new_figure,
+    over_seeds,
+    styled,
+)
 from rope_lessons.mixed_radix import mixed_digits, mixed_radix_frequencies
 from rope_lessons.radix import ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
+from rope_lessons.stored import Table
 
 __all__ = ["mixed_radix_counts", "mixed_radix_knob", "mixed_radix_shares", "mixed_radix_stability", "mixed_radix_sweep"]
 
@@ -71,7 +85,7 @@ def mixed_radix_shares(dim: int = 64, factor: float = 8.0) -> tuple[MatplotlibFi
     bottom.minorticks_off()
     bottom.set_ylabel("speed: new / old")
     bottom.set_xlabel("pair t, fast to slow")
-    figure.legend(*top.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    legend_below(figure, top, columns=3)
     alt = f"""Two panels against the number of the pair, {pairs} pairs, factor {factor:g}. Top: each pair's own share of
         the factor. For b = 0 pair 0 takes all; for b = 0.25 and 0.625 the curves fall from pair 0 on; for b = 1 all
         shares are equal; for b = 2 they rise. Bottom: speed on a logarithmic scale. For b = 0 a flat line at
@@ -81,29 +95,24 @@ def mixed_radix_shares(dim: int = 64, factor: float = 8.0) -> tuple[MatplotlibFi
 
 
 @styled
-def mixed_radix_sweep(rows: Sequence[Mapping[str, Any]], factors: Sequence[float]) -> tuple[MatplotlibFigure, str]:
+def mixed_radix_sweep(rows: Table, factors: Sequence[float]) -> tuple[MatplotlibFigure, str]:
     """Accuracy on the long text against the exponent b, a curve for each factor; rows of ``mixed_radix.json``."""
     figure, axis = new_figure(height=4.4)
     said = []
     styles = zip(factors, (BLUE, GREEN, ORANGE, RED, PURPLE), "osD^v", strict=False)
     for factor, color, marker in styles:
-        found: dict[float, list[float]] = {}
-        for row in rows:
-            setting = (row["factor"], row["scale"], row["text"], row["length"])
-            if setting == (factor, "plain", "plain", 512) and row["method"].startswith("mixed-"):
-                found.setdefault(float(row["method"][6:]), []).append(100 * row["accuracy"])
-        b = sorted(found)
-        values = torch.tensor([found[key] for key in b], dtype=torch.float64)  # (exponents, seeds)
-        mean = values.mean(1)
-        error = torch.stack((mean - values.amin(1), values.amax(1) - mean)).numpy()
-        axis.errorbar(b, mean, error, color=color, marker=marker, capsize=3, label=f"κ = {factor:g}")
-        best = int(mean.argmax())
+        by_method = rows.where(factor=factor, scale="plain", text="plain", length=512).by("method")
+        by_exponent = {float(name[6:]): found for name, found in by_method.items() if name.startswith("mixed-")}
+        b = sorted(by_exponent)
+        found = [[100 * value for value in by_exponent[exponent]["accuracy"]] for exponent in b]
+        mean = over_seeds(axis, b, found, color=color, marker=marker, label=f"κ = {factor:g}")
+        best = mean.index(max(mean))
         said.append(f"factor {factor:g}: {mean[0]:.0f} at b = 0, highest {mean[best]:.1f} at b = {b[best]:g}")
     axis.axvline(0.625, color="black", linewidth=1, linestyle="--")
     axis.text(0.64, axis.get_ylim()[0], "0.625", va="bottom")
     axis.set_xlabel("exponent b")
     axis.set_ylabel("next byte right, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    legend_below(figure, axis, columns=3)
     alt = f"""Accuracy over 512 bytes against the exponent b, one curve for each factor, mean of the seeds with bars
         from worst to best. In percent: {"; ".join(said)}. The larger the factor, the larger the best exponent."""
     return figure, alt
@@ -134,7 +143,7 @@ def mixed_radix_stability(dim: int = 64, train_length: int = 64, factor: float =
     axis.set_ylim(0, 1.02)
     axis.set_xlabel("length")
     axis.set_ylabel("pairs that have not gone round")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Share of the pairs that do not go round within a length, against the length on a logarithmic scale, as
         falling staircases from 1 to 0. At length {train_length * factor:g}, marked by a dashed line: {"; ".join(said)}.
         A dotted straight line, the formula with the logarithm, follows the staircase of plain RoPE."""

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, Explorable, Knob, new_figure, styled
+from rope_lessons.figures import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    Explorable,
+    Knob,
+    legend_below,
+    new_figure,
+    over_seeds,
+    styled,
+)
 from rope_lessons.radix import decode_position, ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
+from rope_lessons.stored import Table
 
 __all__ = ["radix_accuracy", "radix_digits", "radix_hands", "radix_noise", "radix_ratios"]
 
@@ -58,7 +72,7 @@ def radix_noise(dims: Sequence[int] = (4, 8, 16, 64)) -> tuple[MatplotlibFigure,
     axis.set_xticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
     axis.set_xlabel("largest error of an angle, radians")
     axis.set_ylabel("decoded to the right turn")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = """Share of positions decoded to the right turn against the largest error of the angles, one curve for each
         number of channels. Each curve stays at 1 up to its dotted line, the bound pi over one plus beta, and falls
         beyond it: near 0.03 radians for d = 4, 0.29 for d = 8, 0.75 for d = 16 and 1.35 for d = 64."""
@@ -91,7 +105,7 @@ def radix_ratios(dim: int = 16, factor: float = 8.0) -> tuple[MatplotlibFigure, 
     axis.minorticks_off()
     axis.set_xlabel("pair t, fast to slow")
     axis.set_ylabel("speed: new / old frequency")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     old, fixed = float(ratios["NTK old"][-1]), float(ratios["NTK fixed"][0])
     alt = f"""Ratio of new to old frequency against the number of the pair, for d = {dim} and a factor of {factor:g}, on
         a logarithmic scale. Position interpolation is a flat line at 1/{factor:g}. The three NTK forms are falling
@@ -101,24 +115,21 @@ def radix_ratios(dim: int = 16, factor: float = 8.0) -> tuple[MatplotlibFigure, 
 
 
 @styled
-def radix_accuracy(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
+def radix_accuracy(rows: Table, names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Accuracy against position: a line for the mean over the seeds, bars from the worst seed to the best.
 
     ``rows`` as in ``data/radix.json``; ``names`` maps a method to its name in the legend.
     """
     figure, axis = new_figure(height=4.2)
-    length = max(row["length"] for row in rows)
+    length = int(rows.max("length"))
     markers = "osD^vXP"
     said = []
     for (method, name), color, marker in zip(
         names.items(), (GREY, BLUE, GREEN, ORANGE, RED, PURPLE, SKY), markers, strict=False
     ):
-        found = [row["accuracy_by_eighth"] for row in rows if row["method"] == method and row["length"] == length]
-        curves = 100 * torch.tensor(found, dtype=torch.float64)
-        mean, low, high = curves.mean(0), curves.min(0).values, curves.max(0).values
-        centres = (torch.arange(8) + 0.5) * length / 8
-        error = torch.stack((mean - low, high - mean)).numpy()
-        axis.errorbar(centres, mean, error, color=color, marker=marker, capsize=3, label=name)
+        found = 100 * torch.tensor(rows.where(method=method, length=length)["accuracy_by_eighth"], dtype=torch.float64)
+        centres = [(eighth + 0.5) * length / 8 for eighth in range(8)]
+        mean = over_seeds(axis, centres, found.T.tolist(), color=color, marker=marker, label=name)
         said.append(f"{name} from {mean[0]:.0f} to {mean[-1]:.0f}")
     axis.axvline(length / 8, color="black", linewidth=1, linestyle="--")
     axis.text(length / 8 + 4, 1, "training length", va="bottom")
@@ -127,7 +138,7 @@ def radix_accuracy(rows: Sequence[Mapping[str, Any]], names: Mapping[str, str]) 
     axis.set_xticks(range(0, length + 1, length // 8))
     axis.set_xlabel("position in the text, bytes")
     axis.set_ylabel("next byte right, %")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Accuracy of the next byte against position, in eighths of {length} bytes, mean over the seeds with bars
         from worst to best. In percent, first eighth to last: {"; ".join(said)}."""
     return figure, alt

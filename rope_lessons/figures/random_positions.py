@@ -20,9 +20,14 @@ from rope_lessons.figures import (
     RED,
     Explorable,
     Knob,
+    doubling_axis,
+    legend_below,
     new_figure,
+    over_seeds,
+    spoken,
     styled,
 )
+from rope_lessons.stored import Table
 
 __all__ = [
     "random_draws",
@@ -150,15 +155,13 @@ def random_reach(length: int = 64, max_length: int = 2048, test: int = 512) -> t
         said.append(f"{label} {float(at):.3g}")
     axis.axvline(test - 1, color="black", linewidth=1, linestyle=":")
     axis.text(test * 1.04, 3, f"largest\nat test,\n{test - 1}")
-    axis.set_xscale("log", base=2)
-    axis.set_xticks([2**n for n in range(0, 12, 2)], [str(2**n) for n in range(0, 12, 2)])
-    axis.minorticks_off()
+    doubling_axis(axis, [2**n for n in range(0, 12, 2)])
     axis.set_yscale("log")
     axis.set_ylim(1e-3, 3e3)
     axis.set_xlim(1, max_length)
     axis.set_xlabel("distance")
     axis.set_ylabel("pairs at least that far apart")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Expected number of pairs of tokens at least so far apart, in one training text of {length} tokens, against
         the distance, both on logarithmic axes. Positions 0, 1, 2 end at {length - 1}. The random subset falls least and
         reaches {max_length - 1}. The exponential and the two beta samplers bend down between 100 and 500; a dotted line
@@ -166,43 +169,28 @@ def random_reach(length: int = 64, max_length: int = 2048, test: int = 512) -> t
     return figure, alt
 
 
-def _bars(axis: Any, at: Sequence[float], values: Tensor, number: int, name: str, line: str = "-") -> Tensor:
-    """Mean over the seeds with bars from best to worst; ``values`` is (points, seeds). The mean."""
-    mean = values.mean(1)
-    error = torch.stack((mean - values.amin(1), values.amax(1) - mean)).clamp(min=0).numpy()
-    style = {"color": COLOURS[number], "marker": MARKERS[number], "capsize": 3, "linestyle": line}
-    axis.errorbar(at, mean, error, label=name or None, **style)
-    return mean
-
-
-def _spoken(values: Tensor) -> str:
-    return ", ".join(f"{value:.2f}" for value in values.tolist())
-
-
 @styled
 def random_lengths(
-    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str]], encoding: str = "rope"
+    rows: Table, cases: Mapping[str, tuple[str, str]], encoding: str = "rope"
 ) -> tuple[MatplotlibFigure, str]:
     """Loss against the length of the text, without and with log n. ``cases`` maps a name to (training, positions at
     test) in ``data/random_positions.json``."""
     figure, axis = new_figure(height=5.0)
     said = []
     for number, (name, (training, positions)) in enumerate(cases.items()):
-        wanted = (encoding, training, positions)
-        found = [row for row in rows if (row["encoding"], row["training"], row["positions"]) == wanted]
-        lengths = sorted({row["length"] for row in found})
-        for log_n in (False, True):
+        by_length = rows.where(encoding=encoding, training=training, positions=positions).by("length")
+        lengths = sorted(by_length)
+        style = {"color": COLOURS[number], "marker": MARKERS[number]}
+        for log_n, line, label in ((False, "-", name), (True, "--", None)):
             # At the training length the scale is 1: stored once, without it.
-            at = [[r["loss"] for r in found if (r["length"], r["log_n"]) == (n, log_n and n > 64)] for n in lengths]
-            mean = _bars(axis, lengths, torch.tensor(at), number, "" if log_n else name, "--" if log_n else "-")
-            said.append(f"{name}{' with log n' * log_n}: {_spoken(mean)}")
+            found = [by_length[n].where(log_n=log_n and n > 64)["loss"] for n in lengths]
+            mean = over_seeds(axis, lengths, found, **style, linestyle=line, label=label)
+            said.append(f"{name}{' with log n' * log_n}: {spoken(mean, 2)}")
     axis.plot([], [], color="black", linestyle="--", label="with log n at test")
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(lengths, [str(n) for n in lengths])
-    axis.minorticks_off()
+    doubling_axis(axis, lengths)
     axis.set_xlabel("length of the text, bytes (trained on 64)")
     axis.set_ylabel("loss, nats per hidden byte")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Loss at hidden bytes against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the
         seeds with bars from best to worst; dashed with log n at test. In nats, shortest to longest text.
         {"; ".join(said)}."""
@@ -210,22 +198,21 @@ def random_lengths(
 
 
 @styled
-def random_spacings(rows: Sequence[Mapping[str, Any]], encoding: str = "rope") -> tuple[MatplotlibFigure, str]:
+def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigure, str]:
     """Loss on 64 bytes against the step between their positions, a line for each training."""
     figure, axis = new_figure(height=4.6)
     names = {"plain": "0, 1, 2, …", "random": "random subset", "equal-mean": "equal-mean, exponential"}
     said = []
     for number, (training, name) in enumerate(names.items()):
-        found = [row for row in rows if (row["encoding"], row["training"]) == (encoding, training)]
-        steps = sorted({row["spacing"] for row in found})
-        values = torch.tensor([[row["loss"] for row in found if row["spacing"] == step] for step in steps])
-        said.append(f"{name}: {_spoken(_bars(axis, steps, values, number, name))}")
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(steps, [f"{step:g}" for step in steps])
-    axis.minorticks_off()
+        by_step = rows.where(encoding=encoding, training=training).by("spacing")
+        steps = sorted(by_step)
+        found = [by_step[step]["loss"] for step in steps]
+        mean = over_seeds(axis, steps, found, color=COLOURS[number], marker=MARKERS[number], label=name)
+        said.append(f"{name}: {spoken(mean, 2)}")
+    doubling_axis(axis, steps)
     axis.set_xlabel("step between neighbours at test, 64 bytes")
     axis.set_ylabel("loss, nats per hidden byte")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Loss on texts of 64 bytes against the step between neighbouring positions at test, from {steps[0]:g} to
         {steps[-1]:g}, one line for each training, mean over the seeds with bars from best to worst. In nats, smallest
         step to largest. {"; ".join(said)}."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
-from torch import Tensor
 
 from rope_lessons.figures import (
     BLUE,
@@ -19,12 +17,17 @@ from rope_lessons.figures import (
     SKY,
     Explorable,
     Knob,
+    doubling_axis,
+    legend_below,
     new_figure,
+    over_seeds,
+    spoken,
     styled,
     svg_path,
 )
 from rope_lessons.figures.local import recall_axes
 from rope_lessons.rerope import leaky_distance, smooth_leaky_distance
+from rope_lessons.stored import Table
 
 __all__ = [
     "rerope_corner",
@@ -59,7 +62,7 @@ def rerope_maps(window: int = 16, train_length: int = 64, length: int = 256) -> 
     axis.set_ylim(0, 90)
     axis.set_xlabel("distance in the text")
     axis.set_ylabel("distance that RoPE is told")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""The distance that RoPE is told against the distance in the text, from 0 to {length}. Direct extrapolation
         is the diagonal and leaves the trained range at {train_length}. Interpolation is a line of slope
         1/{length // train_length} from the origin: it stays inside, and is below the diagonal from the start. ReRoPE
@@ -105,7 +108,7 @@ def rerope_corner(window: int = 16, slope: float = 1 / 8, sigma: float = 8.0) ->
         axis.axvspan(window - sigma, window + sigma, color=SKY, alpha=0.15, linewidth=0)
         axis.set_ylabel(name)
     axes[1].set_xlabel("distance in the text")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axes[0])
     gap = float(sharp[320] - smooth[320])
     alt = f"""Upper panel: Leaky ReRoPE has a corner at {window}; the smooth form cuts it, between {window - sigma:g}
         and {window + sigma:g}, and lies {gap:.2g} below it at {window}. Lower panel: the slope of Leaky jumps from 1 to
@@ -126,44 +129,32 @@ def rerope_groups(window: int = 16, group: int = 8, query: int = 61) -> tuple[Ma
     axis.axvline(window - 0.5, color="black", linewidth=1, linestyle=":")
     axis.set_xlabel(f"distance in the text from query {query}")
     axis.set_ylabel("distance that RoPE is told")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""The distance that RoPE is told against the distance in the text, for query {query}. Leaky ReRoPE is a line
         with a bend at {window}. Self-Extend is a row of points: on the line up to {window - 1}, then a staircase with
         steps of {group} beside it, which starts at {int(seen[query - window])} for the true distance {window}."""
     return figure, alt
 
 
-def _bars(axis: Any, at: Sequence[float], values: Tensor, number: int, name: str) -> Tensor:
-    """Mean over the seeds with bars from worst to best; ``values`` is (points, seeds). The mean."""
-    mean = values.mean(1)
-    error = torch.stack((mean - values.amin(1), values.amax(1) - mean)).clamp(min=0).numpy()
-    axis.errorbar(at, mean, error, color=COLOURS[number], marker=MARKERS[number], capsize=3, label=name)
-    return mean
-
-
-def _spoken(values: Tensor, digits: int = 2) -> str:
-    return ", ".join(f"{value:.{digits}f}" for value in values.tolist())
+def _style(number: int) -> dict[str, str]:
+    return {"color": COLOURS[number], "marker": MARKERS[number]}
 
 
 @styled
-def rerope_lengths(
-    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, str]], top: float = 2.0
-) -> tuple[MatplotlibFigure, str]:
+def rerope_lengths(rows: Table, cases: Mapping[str, tuple[str, str]], top: float = 2.0) -> tuple[MatplotlibFigure, str]:
     """Loss against the length of the text. ``cases`` maps a name to (model, method) in ``data/rerope.json``."""
     figure, axis = new_figure(height=4.6)
     said = []
     for number, (name, (model, method)) in enumerate(cases.items()):
-        found = [row for row in rows if (row["model"], row["method"]) == (model, method)]
-        lengths = sorted({row["length"] for row in found})
-        values = torch.tensor([[row["loss"] for row in found if row["length"] == n] for n in lengths])
-        said.append(f"{name}: {_spoken(_bars(axis, lengths, values, number, name))}")
-    axis.set_xscale("log", base=2)
-    axis.set_xticks(lengths, [str(n) for n in lengths])
-    axis.minorticks_off()
+        by_length = rows.where(model=model, method=method).by("length")
+        lengths = sorted(by_length)
+        mean = over_seeds(axis, lengths, [by_length[n]["loss"] for n in lengths], **_style(number), label=name)
+        said.append(f"{name}: {spoken(mean, 2)}")
+    doubling_axis(axis, lengths)
     axis.set_ylim(None, top)
     axis.set_xlabel("length of the text, bytes (trained on 64)")
     axis.set_ylabel("loss, nats per byte")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axis)
     alt = f"""Loss against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the seeds with bars
         from best to worst; the axis ends at {top:g}. In nats per byte, shortest to longest text. {"; ".join(said)}."""
     return figure, alt
@@ -171,26 +162,23 @@ def rerope_lengths(
 
 @styled
 def rerope_windows(
-    rows: Sequence[Mapping[str, Any]], models: Sequence[str], train_length: int = 64, length: int = 512
+    rows: Table, models: Sequence[str], train_length: int = 64, length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
     """Loss of ReRoPE at a length against its window, a line for each model."""
     figure, axis = new_figure(height=4.6)
     said = []
     for number, name in enumerate(models):
-        found = [row for row in rows if row["model"] == name and row["length"] == length]
-        windows = sorted({row["window"] for row in found})
-        values = torch.tensor([[row["loss"] for row in found if row["window"] == w] for w in windows])
-        mean = _bars(axis, windows, values, number + 1, name)
-        best = windows[int(mean.argmin())]
+        by_window = rows.where(model=name, length=length).by("window")
+        windows = sorted(by_window)
+        mean = over_seeds(axis, windows, [by_window[w]["loss"] for w in windows], **_style(number + 1), label=name)
+        best = windows[mean.index(min(mean))]
         at = windows.index(train_length)
-        said.append(f"{name}: best at {best} with {mean.min():.2f}, {mean[at]:.2f} at {train_length}")
+        said.append(f"{name}: best at {best} with {min(mean):.2f}, {mean[at]:.2f} at {train_length}")
     axis.axvline(train_length - 0.5, color="black", linewidth=1, linestyle=":")
-    axis.set_xscale("log", base=2)
-    axis.set_xticks([2, 4, 8, 16, 32, 64], ["2", "4", "8", "16", "32", "64"])
-    axis.minorticks_off()
+    doubling_axis(axis, [2, 4, 8, 16, 32, 64])
     axis.set_xlabel("window w (trained on 64)")
     axis.set_ylabel(f"loss at {length} bytes, nats")
-    figure.legend(*axis.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    legend_below(figure, axis, columns=3)
     alt = f"""Loss of ReRoPE on texts of {length} bytes against its window, from {windows[0]} to {windows[-1]}, one line
         for each model, mean over the seeds with bars from best to worst. {"; ".join(said)}. All lines fall to a
         minimum and rise towards the training length, {train_length}, which a dotted line marks."""
@@ -199,17 +187,18 @@ def rerope_windows(
 
 @styled
 def rerope_recall(
-    rows: Sequence[Mapping[str, Any]], cases: Mapping[str, tuple[str, bool]], train_length: int = 64
+    rows: Table, cases: Mapping[str, tuple[str, bool]], train_length: int = 64
 ) -> tuple[MatplotlibFigure, str]:
     """Questions answered against the distance. ``cases`` maps a name to (method, with log n†)."""
     figure, axis = new_figure(height=4.6)
     said = []
     for number, (name, (method, scale)) in enumerate(cases.items()):
-        found = [row["recall"] for row in rows if (row["method"], row["scale"]) == (method, scale)]
-        distances = [int(distance) for distance in found[0]]
-        values = 100 * torch.tensor([list(row.values()) for row in found], dtype=torch.float64).T
+        shares = rows.where(method=method, scale=scale)["recall"]
+        distances = [int(distance) for distance in shares[0]]
+        found = [[100 * of_seed[str(distance)] for of_seed in shares] for distance in distances]
         at = [distance * 1.02 ** (number - len(cases) / 2) for distance in distances]  # side by side
-        said.append(f"{name}: {_spoken(_bars(axis, at, values, number, name), 0)}")
+        mean = over_seeds(axis, at, found, **_style(number), label=name)
+        said.append(f"{name}: {spoken(mean, 0)}")
     recall_axes(figure, axis, distances, train_length)
     alt = f"""Share of questions answered in a text of 512 bytes against the distance of the secret, mean over the
         seeds, bars from worst to best. A line marks the training length {train_length}, a dotted one guessing, 3.8

@@ -18,6 +18,8 @@ from rope_lessons.figures import (
     SKY,
     Explorable,
     Knob,
+    doubling_axis,
+    legend_below,
     new_figure,
     styled,
     svg_path,
@@ -160,7 +162,7 @@ def shootout_positions(lines: Sequence[Line], rows: Mapping[str, str], times: in
         axis.set_title(kind, fontsize=12)
         axis.set_ylabel("right, %")
     axes[1].set_xlabel(f"position in a text of {times * length} (dotted: the training length)")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axes[0])
     alt = f"""Share of tokens predicted right, in percent, against the position in texts of {times * length} tokens, in
         sixteenths, on both test sets; the training length, {length}, is marked. At the begin, in the middle and at the
         end: {"; ".join(said)}."""
@@ -216,7 +218,7 @@ def shootout_ranks(lines: Sequence[Line], named: Sequence[str] = ()) -> tuple[Ma
         both = [f"{full_label(row)} {x[rows.index(row)]:.0f} there and {y[rows.index(row)]:.0f} here" for row in named]
         said.append(f"{kind}, {len(rows)} rows, rank correlation {correlation:.2f}: {', '.join(both)}")
         axis.set_xlabel("published rank (1 is best)")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axes[0])
     alt = f"""A point for every row that both tables have: its rank by accuracy at 8 times the training length in the
         published table and in ours. {". ".join(said)}."""
     return figure, alt
@@ -239,9 +241,7 @@ def shootout_passkey(lines: Sequence[Line], rows: Mapping[str, str], times: int 
         axes[1].plot(range(len(by_depth)), by_depth, **style)
         said.append(f"{label}: {', '.join(f'{v:.0f}' for v in by_length)}; {', '.join(f'{v:.0f}' for v in by_depth)}")
     lengths = sorted({line.length for line in lines if line.metric == "found"})
-    axes[0].set_xscale("log", base=2)
-    axes[0].set_xticks(lengths, [str(n) for n in lengths])
-    axes[0].minorticks_off()
+    doubling_axis(axes[0], lengths)
     axes[0].set_xlabel("length of the text")
     depths = len(by_depth)
     between = ["middle"] if depths == 3 else [f"{n / (depths - 1):g}" for n in range(1, depths - 1)]
@@ -250,7 +250,7 @@ def shootout_passkey(lines: Sequence[Line], rows: Mapping[str, str], times: int 
     for axis in axes:
         axis.set_ylabel("keys found, %")
         axis.set_ylim(bottom=0)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, axes[0])
     alt = f"""Share of passkeys with all digits right, in percent: against the lengths {", ".join(map(str, lengths))},
         then against the depth of the needle, from the beginning to the end. {"; ".join(said)}."""
     return figure, alt

@@ -277,10 +277,9 @@ def accuracies(stored):
     """Accuracy in percent, one number for each seed."""
 
     def find(method, scale="plain", text="plain", length=512, factor=8):
-        wanted = {"method": method, "scale": scale, "text": text, "length": length, "factor": factor}
-        found = [100 * row["accuracy"] for row in stored["rows"] if wanted.items() <= row.items()]
-        assert len(found) == 5, wanted
-        return torch.tensor(found, dtype=torch.float64)
+        found = stored["rows"].where(method=method, scale=scale, text=text, length=length, factor=factor)
+        assert found["seed"] == stored["seeds"]
+        return 100 * torch.tensor(found["accuracy"], dtype=torch.float64)
 
     return find
 
@@ -295,7 +294,7 @@ def test_stored_result_is_complete(stored):
     for row in before["rows"]:
         if row["method"] in ("rope", "pi", "ntk-old", "ntk-fixed", "ntk-aware"):
             wanted = {key: row[key] for key in ("seed", "method", "length")} | {"scale": "plain", "text": "plain"}
-            (same,) = (r for r in stored["rows"] if wanted.items() <= r.items())
+            (same,) = stored["rows"].where(**wanted)
             assert same["accuracy"] == pytest.approx(row["accuracy"], abs=0.003)
 
 

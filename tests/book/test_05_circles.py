@@ -273,9 +273,9 @@ def test_the_switch_in_numbers():
 
 def accuracies(table: str, **wanted) -> torch.Tensor:
     """Of every seed, in percent, in the order of the seeds."""
-    found = [row for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
-    assert [row["seed"] for row in found] == STORED["seeds"], wanted
-    return torch.tensor([100 * row["accuracy"] for row in found], dtype=torch.float64)
+    found = STORED[table].where(**wanted)
+    assert found["seed"] == STORED["seeds"], wanted
+    return 100 * torch.tensor(found["accuracy"], dtype=torch.float64)
 
 
 def at(method: str, length: int) -> torch.Tensor:
@@ -291,10 +291,8 @@ def test_results_say_where_they_come_from():
     # The same models: plain RoPE and PI are measured in both chapters.
     for method in ("rope", "pi", "ntk-aware"):
         for length in (64, 512):
-            there = [r for r in chapter_03["rows"] if r["method"] == method and r["length"] == length]
-            here = [r for r in STORED["rows"] if r["method"] == method and r["length"] == length]
-            for a, b in zip(there, here, strict=True):
-                assert a["accuracy"] == pytest.approx(b["accuracy"], abs=0.003)
+            there, here = (found["rows"].where(method=method, length=length) for found in (chapter_03, STORED))
+            assert there["accuracy"] == pytest.approx(here["accuracy"], abs=0.003)
 
 
 @pytest.mark.parametrize("method", ["yarn", "llama3", "ntk-mixed"])
@@ -336,9 +334,9 @@ def test_ramp_and_temperature():
 
 def test_entropy_of_attention():
     def entropy(method: str, length: int) -> torch.Tensor:
-        found = [r["entropy"] for r in STORED["entropies"] if r["method"] == method and r["length"] == length]
-        assert len(found) == 5
-        return torch.tensor(found)
+        found = STORED["entropies"].where(method=method, length=length)
+        assert found["seed"] == STORED["seeds"]
+        return torch.tensor(found["entropy"])
 
     trained, plain = entropy("rope", 64), entropy("rope", 512)
     ramp, yarn = entropy("yarn-ramp", 512), entropy("yarn", 512)
@@ -387,12 +385,10 @@ def test_per_request():
     worse = [int((at("ntk-aware-request", length) < at("ntk-aware", length)).sum()) for length in (128, 256)]
     assert worse == [4, 5]  # of five seeds
     dynamic = at("yarn-dynamic", 512)
-    assert all(bool((dynamic > at(row["method"], 512)).all())
-               for row in STORED["rows"] if row["length"] == 512 and row["method"] != "yarn-dynamic")  # fmt: skip
+    others = set(STORED["rows"].where(length=512)["method"]) - {"yarn-dynamic"}
+    assert all(bool((dynamic > at(method, 512)).all()) for method in others)
     eighths = {
-        name: torch.tensor(
-            [r["accuracy_by_eighth"] for r in STORED["rows"] if r["method"] == name and r["length"] == 512]
-        )
+        name: torch.tensor(STORED["rows"].where(method=name, length=512)["accuracy_by_eighth"])
         for name in ("rope", "yarn", "yarn-dynamic")
     }
     assert torch.allclose(eighths["yarn-dynamic"][:, 0], eighths["rope"][:, 0], atol=2e-3)

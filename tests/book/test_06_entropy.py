@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from statistics import mean
 from typing import Any
 
 import mpmath
@@ -410,17 +411,9 @@ def test_best_scales():
 # --- what was measured on the byte model ---------------------------------------------------------------------------
 
 
-def pick(table: str, **wanted) -> list[dict]:
-    return [row for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
-
-
 def accuracy(trained: str, method: str, scale: str, length: int) -> list[float]:
-    rows = pick("accuracy", trained=trained, method=method, scale=scale, length=length)
+    rows = STORED["accuracy"].where(trained=trained, method=method, scale=scale, length=length)
     return [100 * row["accuracy"] for row in sorted(rows, key=lambda row: row["seed"])]
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 PLAIN, AFTER, TRAINED = ("plain", "none"), ("plain", "log-n-after"), ("log-n", "log-n")
@@ -435,7 +428,7 @@ def test_stored_file():
     for which in (PLAIN, AFTER, TRAINED):
         for method in ("rope", "ntk-fixed-8", "ntk-aware-64"):
             for length in (64, 128, 256, 512):
-                rows = pick("accuracy", trained=which[0], scale=which[1], method=method, length=length)
+                rows = STORED["accuracy"].where(trained=which[0], scale=which[1], method=method, length=length)
                 assert sorted(row["seed"] for row in rows) == [0, 1, 2, 3, 4]
 
 
@@ -445,7 +438,7 @@ def test_stored_rows_come_back(scale):
     model, windows = byte_lm.load(), byte_lm.evaluation_windows()
     row = rl.scheme("ntk-aware", dim=64, factor=64, scale=None if scale == "none" else rl.LogN(64, clip=True))
     hits, _ = byte_lm.evaluate(model, windows, 512, (row,) * 2)
-    stored = pick("accuracy", trained="plain", method="ntk-aware-64", scale=scale, length=512, seed=0)[0]
+    (stored,) = STORED["accuracy"].where(trained="plain", method="ntk-aware-64", scale=scale, length=512, seed=0)
     assert hits.mean().item() == pytest.approx(stored["accuracy"], abs=0.003)
     entropies = []
 
@@ -459,14 +452,14 @@ def test_stored_rows_come_back(scale):
     for layer in range(2):
         for head in range(2):
             wanted = {"trained": "plain", "method": "ntk-aware-64", "scale": scale}
-            stored = pick("entropy", **wanted, seed=0, layer=layer, head=head)[0]
+            (stored,) = STORED["entropy"].where(**wanted, seed=0, layer=layer, head=head)
             for n, value in zip(stored["counts"], stored["entropy"], strict=True):
                 found = entropies[layer][head, n - n // 8 : n].mean().item()
                 assert found == pytest.approx(value, abs=0.25 + 2 / n)
 
 
 def entropies(which: tuple[str, str], method: str, n: int, column: str = "entropy") -> list[float]:
-    rows = pick("entropy", trained=which[0], scale=which[1], method=method)
+    rows = STORED["entropy"].where(trained=which[0], scale=which[1], method=method)
     assert len(rows) == 20  # two layers, two heads, five seeds
     return [row[column][row["counts"].index(n)] for row in rows]
 
@@ -518,9 +511,9 @@ def test_what_belongs_to_the_length():
     """The best constant, and what it gains, at three places; and the plateau of strengths."""
 
     def row(method, length):
-        rows = pick("constants", method=method, length=length)
+        rows = STORED["constants"].where(method=method, length=length)
         constants = sorted({r["constant"] for r in rows})
-        return {c: mean([100 * r["accuracy"] for r in rows if r["constant"] == c]) for c in constants}
+        return {c: 100 * rows.where(constant=c).mean("accuracy") for c in constants}
 
     rope, near, far = row("rope", 64), row("ntk-aware-64", 64), row("ntk-aware-64", 512)
     assert max(rope.values()) - rope[1.0] < 0.1
@@ -528,14 +521,14 @@ def test_what_belongs_to_the_length():
     assert near[1.35] == max(near.values()) == pytest.approx(near[1.0] + 0.9, abs=0.15)
     assert far[1.5] == max(far.values()) == pytest.approx(far[1.0] + 6.8, abs=0.2)
     assert near[1.5] > near[1.0] + 0.4
-    constant = pick("constants", method="ntk-aware-64", length=512, constant=1.5)
+    constant = STORED["constants"].where(method="ntk-aware-64", length=512, constant=1.5)
     ahead = [
         100 * row["accuracy"] - value for row, value in zip(constant, case(AFTER, "ntk-aware-64", 512)[:3], strict=True)
     ]
     assert [row["seed"] for row in constant] == [0, 1, 2]
     assert all(0 < gap < 1 for gap in ahead)
     strengths = {
-        s: mean([100 * r["accuracy"] for r in pick("strengths", strength=s)]) for s in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+        s: 100 * STORED["strengths"].where(strength=s).mean("accuracy") for s in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
     }
     assert strengths[1.0] == pytest.approx(50.1, abs=0.05)
     assert max(strengths[s] for s in (1.0, 1.5, 2.0, 3.0)) - strengths[1.0] < 1

@@ -268,11 +268,11 @@ def test_explorable_reaches_what_the_masks_reach(window, sinks, layers):
 
 
 def rows_of(method: str, test: str = "as the method says") -> list[dict]:
-    return [row for row in STORED["rows"] if (row["method"], row["test"]) == (method, test)]
+    return list(STORED["rows"].where(method=method, test=test))
 
 
 def losses(model: str, test: str) -> list[float]:
-    return [row["loss"][test] for row in STORED["sinks"] if row["model"] == model]
+    return [loss[test] for loss in STORED["sinks"].where(model=model)["loss"]]
 
 
 def test_stored_file_is_complete():
@@ -291,7 +291,7 @@ def test_recomputes_rows_of_the_shipped_model():
     reader = recall.started(model)
     near = (rl.scheme("window", dim=64, visible_window=32),) * 2
     lam = (rl.scheme("lambda", dim=64, visible_window=32, sinks=1),) * 2
-    (stored,) = (row for row in STORED["sinks"] if row["model"] == "rope" and row["seed"] == 0)
+    (stored,) = STORED["sinks"].where(model="rope", seed=0)
     for name, plan, options in (("window", near, {}), ("StreamingLLM, 1", lam, {"attend": recall.attend_streaming})):
         _, loss = byte_lm.evaluate(reader, windows, 512, plan, **options)
         assert abs(float(loss.mean()) - stored["loss"][name]) < 0.02

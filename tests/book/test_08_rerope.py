@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -313,12 +314,7 @@ def test_explorable_says_what_it_shows():
 
 
 def losses(table: str, **wanted: Any) -> list[float]:
-    return [row["loss"] for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
-
-
-def mean(values: list[float]) -> float:
-    assert values
-    return sum(values) / len(values)
+    return STORED[table].where(**wanted)["loss"]
 
 
 def test_stored_file():
@@ -409,13 +405,8 @@ def test_coverage_draws_the_line():
 
 def test_trained_with_rerope():
     """It extrapolates at least as well as ReRoPE after training; with other distances it is lost."""
-    few = STORED["few_seeds"]
     own = at("rerope-16", "rerope-16", 512)
-    after = [
-        row["loss"]
-        for row in STORED["rows"]
-        if (row["model"], row["method"], row["length"]) == ("plain", "rerope-16", 512) and row["seed"] in few
-    ]
+    after = losses("rows", model="plain", method="rerope-16", length=512, seed=STORED["few_seeds"])
     assert len(own) == len(after) == 3
     assert all(a < b for a, b in zip(own, after, strict=True))
     assert mean(at("rerope-16", "rope", 64)) > mean(at("rerope-16", "rerope-16", 64)) + 0.5
@@ -423,18 +414,9 @@ def test_trained_with_rerope():
 
 
 def test_relatives():
-    found = {
-        name: mean(losses("relatives", method=name, length=512))
-        for name in {row["method"] for row in STORED["relatives"]}
-    }
-    leaky = mean(
-        [
-            row["loss"]
-            for row in STORED["rows"]
-            if row["seed"] in STORED["few_seeds"]
-            and (row["model"], row["method"], row["length"]) == ("plain", "leaky-32-16", 512)
-        ]
-    )
+    found = {name: rows.mean("loss") for name, rows in STORED["relatives"].where(length=512).by("method").items()}
+    few = STORED["rows"].where(model="plain", seed=STORED["few_seeds"])
+    leaky = few.where(method="leaky-32-16", length=512).mean("loss")
     assert abs(found["smooth-32-16-1.6"] - leaky) < 0.01
     assert abs(found["self-extend-32-16"] - leaky) < 0.02
     assert found["self-extend-32-8"] > leaky + 0.2
@@ -445,29 +427,21 @@ def test_relatives():
         for method in ("rerope-16", "rerope-32", "leaky-16-16", "leaky-32-16")
     )
     assert found["window-64"] < best_bent  # of the models of chapter 03, without a sink
-    rope = mean(
-        [loss for n in STORED["few_seeds"] for loss in losses("rows", model="plain", method="rope", length=64, seed=n)]
-    )
+    rope = few.where(method="rope", length=64).mean("loss")
     assert round(rope - found["window-64"], 2) == 0.03
     assert "worth 0.03 nats" in CHAPTER
 
 
 def test_questions_tell_what_the_loss_does_not():
     def share(method, scale, distance):
-        return mean(
-            [
-                row["recall"][str(distance)]
-                for row in STORED["recall"]
-                if (row["method"], row["scale"]) == (method, scale)
-            ]
-        )
+        return mean([shares[str(distance)] for shares in STORED["recall"].where(method=method, scale=scale)["recall"]])
 
     assert share("rerope-32", True, 384) == share("leaky-32-16", True, 384) == 1
     assert share("rerope-32", False, 384) > 0.9
     assert share("rope", False, 384) == 0
     assert 0.15 < share("rope", True, 384) < 0.25
     assert round(share("rope", True, 8), 2) == 0.96
-    at_eight = [row["recall"]["8"] for row in STORED["recall"] if (row["method"], row["scale"]) == ("rope", False)]
+    at_eight = [shares["8"] for shares in STORED["recall"].where(method="rope", scale=False)["recall"]]
     assert sorted(round(100 * value) for value in at_eight) == [23, 50, 100]
     assert max(share("window-64", False, distance) for distance in (96, 192, 384)) < 0.05
     assert share("window-64", False, 40) == 1

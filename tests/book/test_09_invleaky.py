@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -195,16 +196,7 @@ def test_explorable_says_what_it_shows():
 
 
 def values(model: str, method: str, scale: str, length: int, what: str = "loss") -> list[float]:
-    return [
-        row[what]
-        for row in STORED["rows"]
-        if (row["model"], row["method"], row["scale"], row["length"]) == (model, method, scale, length)
-    ]
-
-
-def mean(found: list[float]) -> float:
-    assert found
-    return sum(found) / len(found)
+    return STORED["rows"].where(model=model, method=method, scale=scale, length=length)[what]
 
 
 def test_stored_file():

@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, pairwise, product
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import mpmath
@@ -146,11 +147,11 @@ def test_eq_random_positions_step():
 
 def test_thm_random_positions_equal():
     """The mean, with the book's mean of n and with the article's; and the text with other frequencies."""
-    for mean in (63, 64):
-        drawn = rl.random_positions.equal_mean_positions(N, batch=200_000, mean=mean, generator=generator())
-        wanted = torch.arange(N).double() * mean / 63
+    for middle in (63, 64):
+        drawn = rl.random_positions.equal_mean_positions(N, batch=200_000, mean=middle, generator=generator())
+        wanted = torch.arange(N).double() * middle / 63
         assert torch.allclose(drawn.mean(dim=0), wanted, rtol=4 / math.sqrt(200_000))
-        assert torch.equal(wanted, torch.arange(N).double()) is (mean == 63)
+        assert torch.equal(wanted, torch.arange(N).double()) is (middle == 63)
     q, k, v = torch.randn(3, 1, 1, 9, 8, dtype=torch.float64, generator=generator()).unbind()
     encoder, positions = (
         rl.scheme("rope", dim=8, causal=False),
@@ -319,17 +320,13 @@ def test_library_torch_beta_takes_no_generator():
 
 # --- what was measured ---------------------------------------------------------------------------------------------
 def losses(table: str = "rows", **wanted: Any) -> list[float]:
-    found = [row["loss"] for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
+    found = STORED[table].where(**wanted)["loss"]
     assert len(found) == len(STORED["seeds"])
     return found
 
 
 def at(training: str, positions: str, length: int, log_n: bool = False, encoding: str = "rope") -> list[float]:
     return losses(encoding=encoding, training=training, positions=positions, length=length, log_n=log_n)
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def below(a: list[float], b: list[float]) -> bool:

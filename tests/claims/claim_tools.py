@@ -12,7 +12,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import results
+from rope_lessons.stored import Table
 
 B = 10_000.0
 
@@ -106,18 +106,13 @@ def _score(length: int, scheme: rl.Scheme | None, frequencies: tuple[float, ...]
     return hits.mean().item(), losses.mean().item()
 
 
-def stored_rows(name: str, table: str = "rows") -> list[dict[str, Any]]:
-    """One table of a stored result, such as ``radix`` (five seeds)."""
-    rows: list[dict[str, Any]] = results(name)[table]
-    return rows
-
-
-def over_seeds(rows: list[dict[str, Any]], value: str, **fixed: Any) -> np.ndarray:
+def over_seeds(rows: Table, value: str, **fixed: Any) -> np.ndarray:
     """This value of the rows with these entries, one per seed, in the order of the seeds."""
-    found = {row["seed"]: row[value] for row in rows if all(row[key] == wanted for key, wanted in fixed.items())}
-    assert len(found) >= 3, f"no rows for {fixed}"
-    return np.array([found[seed] for seed in sorted(found)])
+    found = rows.where(**fixed)
+    by_seed = dict(zip(found["seed"], found[value], strict=True))
+    assert len(found) == len(by_seed) >= 3, f"the seeds of {fixed} are {found['seed']}"
+    return np.array([by_seed[seed] for seed in sorted(by_seed)])
 
 
-def mean_over_seeds(rows: list[dict[str, Any]], value: str, **fixed: Any) -> float:
+def mean_over_seeds(rows: Table, value: str, **fixed: Any) -> float:
     return float(over_seeds(rows, value, **fixed).mean())

@@ -16,11 +16,11 @@ from claim_tools import (
     mean_over_seeds,
     rotation,
     score_bytes,
-    stored_rows,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rope_lessons as rl
+from rope_lessons.stored import results
 
 DIM, FACTOR = 128, 8
 
@@ -179,7 +179,7 @@ def test_bound_on_the_error_says_nothing():
     np.testing.assert_allclose(sums, 32 * math.log(8))
     against_training = np.maximum(0, np.log(plain / 8 * 512 / (plain * 64))).sum()
     assert against_training == pytest.approx(0)
-    rows = stored_rows("radix")
+    rows = results("radix")["rows"]
     trained = mean_over_seeds(rows, "loss", method="rope", length=64)
     error = mean_over_seeds(rows, "loss", method="pi", length=512) - trained
     assert error > 1
@@ -202,7 +202,7 @@ def test_accuracy_falls_long_before_the_slowest_turn():
     """d = 64, trained on 64: the slowest pair goes round after 47 117 positions. At 512 the accuracy has collapsed."""
     slowest = 2 * math.pi / frequencies(64)[-1]
     assert slowest == pytest.approx(47_117, abs=1)
-    rows = [r for r in stored_rows("radix") if (r["method"], r["length"]) == ("rope", 512)]
+    rows = results("radix")["rows"].where(method="rope", length=512)
     assert len(rows) == 5
     for row in rows:
         assert row["accuracy_by_eighth"][-1] < 0.5 * row["accuracy_by_eighth"][0]

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from claim_tools import over_seeds, score_bytes, stored_rows
+from claim_tools import over_seeds, score_bytes
 
 import rope_lessons as rl
+from rope_lessons.stored import results
 
 TRAIN = 64  # of the small model
 
@@ -62,7 +63,7 @@ METHODS = ("rope", "ntk-fixed-8", "ntk-aware-64")
 
 
 def accuracy(trained: str, scale: str, method: str, length: int = 512) -> np.ndarray:
-    rows = stored_rows("entropy", "accuracy")
+    rows = results("entropy")["accuracy"]
     return over_seeds(rows, "accuracy", trained=trained, scale=scale, method=method, length=length)
 
 

@@ -7,9 +7,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 import torch
-from claim_tools import is_toeplitz, mean_over_seeds, score_bytes, stored_rows
+from claim_tools import is_toeplitz, mean_over_seeds, score_bytes
 
 import rope_lessons as rl
+from rope_lessons.stored import results
 
 DIM, FACTOR = 128, 8
 BASES = (12, 8, 4)  # 4 times the shares 3, 2, 1
@@ -291,7 +292,7 @@ def test_negative_power_of_a_falling_sequence_grows():
 
 def test_interpolation_is_behind_doing_nothing():
     """The ordering of theorem 26.1 has PI ahead of plain RoPE. On the small model, mean of five seeds, it is behind."""
-    rows = stored_rows("radix")
+    rows = results("radix")["rows"]
     pi = mean_over_seeds(rows, "accuracy", method="pi", length=512)
     plain = mean_over_seeds(rows, "accuracy", method="rope", length=512)
     assert pi < plain - 0.01

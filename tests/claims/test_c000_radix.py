@@ -20,9 +20,9 @@ def speeds(dim: int, factor: float, variant: str) -> torch.Tensor:
 
 def mean_accuracy(method: str, length: int) -> float:
     stored = results("radix")
-    found = [r["accuracy"] for r in stored["rows"] if (r["method"], r["length"]) == (method, length)]
-    assert len(found) == len(stored["seeds"])
-    return sum(found) / len(found)
+    found = stored["rows"].where(method=method, length=length)
+    assert found["seed"] == stored["seeds"]
+    return found.mean("accuracy")
 
 
 def test_rounding_is_not_the_only_difference():

@@ -1,5 +1,7 @@
 """Document 003: what the author saw on a masked language model, on the small encoders of chapter 10."""
 
+from statistics import mean
+
 from rope_lessons import stored
 from rope_lessons.chomsky import results
 
@@ -9,17 +11,13 @@ SEEDS = STORED["seeds"]
 
 def losses(table: str = "rows", **wanted: object) -> list[float]:
     """One for each seed, in order."""
-    found = [row["loss"] for row in STORED[table] if all(row[key] == value for key, value in wanted.items())]
+    found = STORED[table].where(**wanted)["loss"]
     assert len(found) == len(SEEDS) == 3
     return found
 
 
 def at(training: str, positions: str, length: int, log_n: bool, encoding: str = "rope") -> list[float]:
     return losses(encoding=encoding, training=training, positions=positions, length=length, log_n=log_n)
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
 
 
 def test_a_grid_is_better_than_draws_at_test():

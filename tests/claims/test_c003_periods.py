@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from claim_tools import B, encoding, frequencies, mean_over_seeds, score_bytes, stored_rows
+from claim_tools import B, encoding, frequencies, mean_over_seeds, score_bytes
 
 import rope_lessons as rl
+from rope_lessons.stored import results
 
 DIM = 128
 
@@ -95,7 +96,7 @@ def test_a_higher_index_is_no_better_model():
     assert index(512, omega / 8) > index(512, omega)
     without = score_bytes(512, frequencies=torch.zeros(32, dtype=torch.float64))[0]
     assert without < score_bytes(512)[0] - 0.2
-    rows = stored_rows("radix")
+    rows = results("radix")["rows"]
     by_name = {name: mean_over_seeds(rows, "accuracy", method=name, length=512) for name in ("pi", "rope")}
     assert by_name["pi"] < by_name["rope"] - 0.01
 

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from claim_tools import byte_model, frequencies, mean_over_seeds, rotation, score_bytes, stored_rows
+from claim_tools import byte_model, frequencies, mean_over_seeds, rotation, score_bytes
 
 import rope_lessons as rl
+from rope_lessons.stored import results
 
 DIM = 128
 
@@ -17,9 +18,9 @@ DIM = 128
 
 def test_a_window_extends_a_language_model():
     """By its loss, the small model reads 512 bytes with a window of 64 as well as it reads 64; without, far worse."""
-    rows, relatives = stored_rows("rerope"), stored_rows("rerope", "relatives")
-    few = [row for row in rows if row["seed"] in (0, 1, 2) and row["model"] == "plain"]
-    window = mean_over_seeds(relatives, "loss", method="window-64", length=512)
+    stored = results("rerope")
+    few = stored["rows"].where(seed=(0, 1, 2), model="plain")
+    window = mean_over_seeds(stored["relatives"], "loss", method="window-64", length=512)
     assert window < mean_over_seeds(few, "loss", method="rope", length=64)
     assert window < mean_over_seeds(few, "loss", method="rope", length=512) - 1
 
@@ -34,8 +35,7 @@ def test_bytes_are_guessed_from_the_last_few():
 
 def test_a_window_fails_where_the_task_is_not_local():
     """The row with the lowest loss only guesses beyond its window. ReRoPE, with more loss, answers everything."""
-    rows = [row for row in stored_rows("local") if row["method"] == "rope"]
-    tests = {test: [row for row in rows if row["test"] == test] for test in {row["test"] for row in rows}}
+    tests = results("local")["rows"].where(method="rope").by("test")
     loss = {test: float(np.mean([row["long"]["loss"] for row in found])) for test, found in tests.items()}
     assert min(loss, key=loss.__getitem__) == "LM-Infinite, 1"
     far = [row["recall"][distance] for row in tests["LM-Infinite, 1"] for distance in ("40", "96", "192", "384")]
@@ -178,7 +178,7 @@ def test_interpolation_does_not_stop_the_turning():
 def test_fractions_were_never_trained():
     """7 of 8 interpolated positions are no whole numbers; at the training length, PI costs 28 points."""
     assert (np.arange(512) / 8 % 1 > 0).mean() == 7 / 8
-    rows = stored_rows("radix")
+    rows = results("radix")["rows"]
     at_64 = {name: mean_over_seeds(rows, "accuracy", method=name, length=64) for name in ("rope", "pi")}
     assert at_64["rope"] - at_64["pi"] == pytest.approx(0.28, abs=0.01)
 
@@ -204,7 +204,7 @@ def test_extrapolation_keeps_near_scores():
 
 def test_error_of_interpolation_is_not_linear():
     """An accuracy cannot fall by more than 1, and α - 1 has no bound. Measured: 28 points at α = 8 on 64 bytes."""
-    rows = stored_rows("radix")
+    rows = results("radix")["rows"]
     short = mean_over_seeds(rows, "accuracy", method="pi", length=64)
     long = mean_over_seeds(rows, "accuracy", method="pi", length=512)
     assert abs(short - long) < 0.03  # the error is that of the factor, hardly that of the length
@@ -228,7 +228,7 @@ def test_error_of_extrapolation_is_not_the_share_of_round_pairs():
 
 def test_interpolation_is_steadier_and_worse_at_a_large_factor():
     """α = 8, five seeds, without training: PI is behind direct extrapolation over the text, and flat along it."""
-    rows = stored_rows("radix")
+    rows = results("radix")["rows"]
     for better, worse, what in (("rope", "pi", "accuracy"), ("pi", "rope", "loss")):
         means = [mean_over_seeds(rows, what, method=name, length=512) for name in (better, worse)]
         assert means[0] > means[1]
