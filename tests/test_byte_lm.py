@@ -83,7 +83,7 @@ def test_script_reproduces_its_first_losses_on_the_stored_text(windows):
 def test_script_reproduces_its_first_losses_on_the_library():
     """On this Python's library: the same text gives the same losses; another version's text gives similar ones."""
     text = byte_lm.training_text()
-    stored = STORED["training"][0]["first_losses"]
+    (stored,) = STORED["training"].where(seed=0)["first_losses"]
     losses = byte_lm.train(byte_lm.build(CONFIG, 0), text, CONFIG, 0, steps=len(stored))
     same = hashlib.sha256(text.numpy().tobytes()).hexdigest() == STORED["training_text"]["sha256"]
     assert losses == pytest.approx(stored, abs=2e-3 if same else 0.3)
@@ -102,7 +102,7 @@ def test_order_at_eight_times_the_length():
 
 
 def test_no_method_gains_from_the_longer_text():
-    best = max(r["accuracy"] for r in STORED["rows"] if r["length"] == 512)
+    best = STORED["rows"].where(length=512).max("accuracy")
     assert best < min(accuracies("rope", 64)) - 0.1
 
 
@@ -115,7 +115,7 @@ def test_price_within_the_training_length():
 
 
 def mean_eighths(method: str) -> torch.Tensor:
-    rows = [r for r in STORED["rows"] if (r["method"], r["length"]) == (method, 512)]
+    rows = STORED["rows"].where(method=method, length=512)
     return torch.tensor([r["accuracy_by_eighth"] for r in rows]).mean(dim=0)
 
 
