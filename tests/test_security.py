@@ -228,8 +228,6 @@ def test_dependencies_are_audited_every_week() -> None:
 SCANNED = ("rope_lessons", "experiments", "tools")
 # {(file, what): why it is right there}. What is no longer there has to go from here too.
 ALLOWED = {
-    ("rope_lessons/chomsky/training.py", "torch.load(weights_only=True)"): "an own checkpoint, after its SHA-256",
-    ("rope_lessons/chomsky/training.py", "import pickle"): "an error that torch.load raises; it loads nothing",
     (
         "rope_lessons/models/pretrained.py",
         ".from_pretrained()",
