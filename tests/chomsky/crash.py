@@ -18,12 +18,15 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rope_lessons.chomsky import results
 from rope_lessons.chomsky.__main__ import main
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 RUN = [
     "--task", "even_pairs", "--model", "rnn", "--seeds", "0", "1", "--learning-rate", "1e-2", "--side-by-side", "2",
@@ -75,7 +78,12 @@ def watch(at_each: Callable[[Operation], None]) -> None:
 
     sys.addaudithook(hook)
     flush = os.fsync
-    os.fsync = lambda handle: (at_each(("os.fsync", "")), flush(handle))[1]
+
+    def told(fd: FileDescriptorLike) -> None:
+        at_each(("os.fsync", ""))
+        flush(fd)
+
+    os.fsync = told
 
 
 def operations(folder: Path) -> list[Operation]:
@@ -174,4 +182,8 @@ def everything(root: Path, disk: Path | None = None, size: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    everything(*map(Path, sys.argv[1:3]), *map(int, sys.argv[3:]))
+    root, *disk = sys.argv[1:]
+    if disk:
+        everything(Path(root), Path(disk[0]), int(disk[1]))
+    else:
+        everything(Path(root))

@@ -8,6 +8,7 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 import rope_lessons as rl
@@ -21,13 +22,13 @@ def frequencies(dim: int, base: float = B) -> np.ndarray:
     return base ** (-np.arange(0, dim, 2) / dim)
 
 
-def encoding(positions, dim: int, base: float = B) -> np.ndarray:
+def encoding(positions: ArrayLike, dim: int, base: float = B) -> np.ndarray:
     """Sine in even channels, cosine in odd ones; (..., dim), float64. Written apart from the package on purpose."""
     angles = np.asarray(positions, dtype=float)[..., None] * frequencies(dim, base)
     return np.stack((np.sin(angles), np.cos(angles)), axis=-1).reshape(*angles.shape[:-1], dim)
 
 
-def kernel(distances, dim: int, base: float = B) -> np.ndarray:
+def kernel(distances: ArrayLike, dim: int, base: float = B) -> np.ndarray:
     return np.cos(np.asarray(distances, dtype=float)[..., None] * frequencies(dim, base)).mean(-1)
 
 

@@ -25,7 +25,7 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,6 +35,9 @@ from rope_lessons.lab import checkpoint, sizes, training
 from rope_lessons.lab.gau import GAUConfig
 from rope_lessons.lab.table import finished, jobs, packed
 from rope_lessons.lab.training import Recipe
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.fsync"}
 
@@ -55,10 +58,10 @@ class Files:
         sys.addaudithook(self.hook)
         fsync = os.fsync
 
-        def audited_fsync(handle: int) -> None:
-            path = os.readlink(f"/proc/self/fd/{handle}")
+        def audited_fsync(fd: FileDescriptorLike) -> None:
+            path = os.readlink(f"/proc/self/fd/{fd}")
             sys.audit("os.fsync", path)
-            fsync(handle)
+            fsync(fd)
             self.flushed.add(state(path))
 
         os.fsync = audited_fsync
@@ -143,7 +146,7 @@ def prepare(folder: Path) -> None:
         (folder / "texts" / f"{number}.txt").write_bytes(random.integers(97, 123, size=800, dtype=np.uint8).tobytes())
     sizes.SIZES["tiny"] = GAUConfig(width=16, layers=2, key_dim=8)
     training.CONFIGS["tiny"] = Recipe("tiny", train_length=32, batch=2, steps=3, warmup=1, shift_keys=True)
-    jobs._where = lambda: {"date": "today"}  # a day may end meanwhile
+    jobs.provenance = lambda device="cpu": {"date": "today"}  # a day may end meanwhile
 
 
 # --- the runs ------------------------------------------------------------------------------------------------------

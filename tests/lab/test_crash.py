@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, folder_of_text: Path) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sizes.SIZES, "tiny", TINY)
         patch.setitem(training.CONFIGS, "tiny", Recipe("tiny", train_length=32, batch=4, steps=6, warmup=3))
-        patch.setattr(jobs, "_where", lambda: {"date": "today"})
+        patch.setattr(jobs, "provenance", lambda device: {"date": "today"})
         assert train(root) == table(root) == 0
         packed.pack(root / "runs", finished.find([root / "runs"]), root / "seed-0.zip")
         yield root
