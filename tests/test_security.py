@@ -232,6 +232,7 @@ ALLOWED = {
         "rope_lessons/models/pretrained.py",
         ".from_pretrained()",
     ): "the model that the caller names: only where one is asked for",
+    ("rope_lessons/hf/live.py", ".from_pretrained()"): "the folder that the caller names, without code of its own",
     ("tools/release.py", "shutil.unpack_archive()"): "the archive that it has just written",
     ("rope_lessons/lab/text.py", "urllib.request.Request()"): "the corpus that the caller names",
     ("rope_lessons/lab/text.py", "urllib.request.urlopen()"): "the same; https, with a SHA-256 in the source",

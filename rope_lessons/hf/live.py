@@ -172,7 +172,7 @@ def load(folder: Any, kind: Any = None, **options: Any) -> Any:
     Args:
         folder: where ``model.save_pretrained`` has written.
         kind: class of transformers to load it with; ``AutoModelForCausalLM`` by default.
-        options: for ``kind.from_pretrained``.
+        options: for ``kind.from_pretrained``, which gets ``trust_remote_code=False`` and ``use_safetensors=True``.
 
     Returns:
         the model, extended.
@@ -183,7 +183,8 @@ def load(folder: Any, kind: Any = None, **options: Any) -> Any:
     with extra("hf", WHAT):
         from transformers import AutoModelForCausalLM
     config, plan = saving.read(folder)
-    model = (AutoModelForCausalLM if kind is None else kind).from_pretrained(folder, config=config, **options)
+    kind = AutoModelForCausalLM if kind is None else kind
+    model = kind.from_pretrained(folder, config=config, trust_remote_code=False, use_safetensors=True, **options)
     return extend(model, plan)
 
 

@@ -305,9 +305,10 @@ def test_a_damaged_checkpoint(root, made, capsys, damage):
         assert train(root) == 0
     else:
         assert train(root) == 0
-        said = told(capsys)
-        assert said.startswith(f"{newest} is damaged")
-        assert said.endswith("Going on from step-00000004.safetensors, the one before.")
+        said = capsys.readouterr()
+        assert said.err.startswith(f"{newest} is damaged")
+        assert said.err.rstrip().endswith("Going on from step-00000004.safetensors, the one before.")
+        assert "6 of 6 steps are done" in said.out
     assert contents(root) == contents(made)
 
 
