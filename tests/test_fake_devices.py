@@ -595,7 +595,7 @@ def test_lab_training(size: str, optimizer: str, scheme: str, watch: Watch, monk
     assert_on_cuda(list(made.parameters()))
     zero_gradients(made, monkeypatch)
     optimizing = training.OPTIMIZERS[optimizer](made, recipe)
-    run = training.Run(recipe, CORPUS, training.Team(CUDA), training.Objective(made, recipe.row), optimizing, 2)
+    run = training.Run(recipe, CORPUS, training.Team(CUDA), training.Objective(made, recipe.row), optimizing)
     assert_on_cuda([run.step(number) for number in range(2)])
     assert not watch.reads  # losses are read a few steps at a time
     assert training._shared([numbers()], False, training.Team(CUDA)) == ([1.0], True)

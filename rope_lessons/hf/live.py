@@ -323,7 +323,7 @@ def _before_call(base: Any, arguments: tuple[Any, ...], options: dict[str, Any])
         return (), given
     mask, positions, cache = (given.get(name) for name in ("attention_mask", "position_ids", "past_key_values"))
     held = 0 if cache is None else cache.get_seq_length()
-    documents = _documents(mask, positions, (tokens.shape[0], tokens.shape[1]), held)
+    documents = documents_of(mask, positions, (tokens.shape[0], tokens.shape[1]), held)
     plan: Plan = base.rope_lessons.plan
     if documents is not None and any(its.frequencies is not None and its.frequencies.needs_length for its in plan):
         raise ValueError(
@@ -338,9 +338,6 @@ def _before_call(base: Any, arguments: tuple[Any, ...], options: dict[str, Any])
     given["past_key_values"] = cache
     given["attention_mask"] = None if documents is None else documents[:, None, None, :]
     return (), given
-
-
-_documents = torch.compiler.disable(documents_of, recursive=False)
 
 
 def _new_cache(base: Any, use_cache: bool | None, documents: Tensor | None) -> Any:

@@ -89,13 +89,13 @@ def test_decoding_turns_no_old_key(monkeypatch):
 def test_bent_distance_through_stock_kernels():
     """Slopes of ReRoPE, Leaky and InvLeaky: the fused kernels give the dense result and its gradients, in float64."""
     for slope in (0.0, 1 / 8, 16.0):
-        results = []
+        found = []
         for backend in ("flash", "reference"):
             tensors = [x.requires_grad_() for x in inputs()]
             output = rl.attention(*tensors, bent(slope), backend=backend)
             weights = torch.linspace(-1, 1, output.numel(), dtype=torch.float64).view_as(output)
-            results.append([output, *torch.autograd.grad((output * weights).sum(), tensors)])
-        for fused, dense in zip(*results, strict=True):
+            found.append([output, *torch.autograd.grad((output * weights).sum(), tensors)])
+        for fused, dense in zip(*found, strict=True):
             torch.testing.assert_close(fused, dense, atol=1e-11, rtol=1e-11)
     stored = results("bench_cpu")  # slower they are, less the longer the text is
     for part in ("forward", "forward_and_backward"):
