@@ -64,7 +64,7 @@ def ntk_by_parts_frequencies(
 ) -> Tensor:
     r"""NTK-by-parts: pairs that went round often keep their speed, pairs that never did are interpolated.
 
-    With :math:`\tau_t` turns within the training length (:func:`turns`), a share
+    With :math:`\tau_t` turns within the training length (:func:`~rope_lessons.circles.turns`), a share
     :math:`\mu_t = (\tau_t - \alpha)/(\beta - \alpha)`, cut to 0 … 1, of the speed is kept:
 
     .. math:: \omega'_t = \bigl(\mu_t + (1 - \mu_t)/\kappa\bigr)\,\omega_t.

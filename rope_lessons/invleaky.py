@@ -14,7 +14,7 @@ from rope_lessons.rerope import leaky_distance
 
 def trained_distances(train_length: int, window: float, slope: float) -> Tensor:
     r"""The distances that a training text visits: :math:`g(0), g(1), \dots, g(N - 1)`, with :math:`g` the map of
-    :func:`leaky_distance`.
+    :func:`~rope_lessons.rerope.leaky_distance`.
 
     Args:
         train_length: :math:`N`, at least 1.

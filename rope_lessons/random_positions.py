@@ -82,18 +82,20 @@ def grid_positions(
     device: torch.device | str | None = None,
 ) -> Tensor:
     r"""``length`` evenly spaced positions out of :math:`0, \dots, P - 1`: position :math:`i` is
-    :math:`\lfloor iP/L \rfloor`. For a model trained on :func:`random_positions`, at test.
+    :math:`\lfloor iP/L \rfloor`. At test, for a model trained on
+    :func:`~rope_lessons.random_positions.random_positions`.
 
     Args:
         length: number of tokens :math:`L`, at least 1; beyond :math:`3\cdot 10^9`, one that divides ``max_length``.
         max_length: :math:`P`, at least ``length``.
-        batch, generator, device: as in :func:`random_positions`, so that one can stand for the other. Nothing is drawn.
+        batch, generator, device: as in :func:`~rope_lessons.random_positions.random_positions`, so that one can stand
+            for the other. Nothing is drawn.
 
     Returns:
         int64 tensor ``(length,)``, or ``(batch, length)``.
 
     Raises:
-        TypeError, ValueError: as :func:`random_positions`.
+        TypeError, ValueError: as :func:`~rope_lessons.random_positions.random_positions`.
 
     Source: Su, article 8 (spaces.ac.cn/archives/9444). Chapter 10 compares it with random positions at test.
 

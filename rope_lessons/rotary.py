@@ -76,11 +76,11 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, *, layout: str) -> Tensor:
     Each pair :math:`(x_0, x_1)` becomes
     :math:`(x_0\cos\varphi - x_1\sin\varphi,\; x_0\sin\varphi + x_1\cos\varphi)`.
     The work is done in the table's dtype and cast once to that of ``x``. Use it to share one table between
-    queries, keys and layers; :func:`apply_rotary` makes the table itself.
+    queries, keys and layers; :func:`~rope_lessons.apply_rotary` makes the table itself.
 
     Args:
         x: ``(..., seq, head_dim)`` with ``head_dim >= dim``.
-        cos, sin: from :func:`rotary_table`, ``(..., seq, dim/2)``.
+        cos, sin: from :func:`~rope_lessons.rotary_table`, ``(..., seq, dim/2)``.
         layout: ``"interleaved"`` pairs channels :math:`2t, 2t+1`; ``"half"`` pairs :math:`t, t+d/2`.
 
     Returns:

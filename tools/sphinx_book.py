@@ -163,7 +163,8 @@ class Api(BookDirective):
         for public, thing in vars(module).items():
             if public.startswith("_") or getattr(thing, "__module__", None) != name or not callable(thing):
                 continue
-            where = "rope_lessons" if public in package.__all__ else name
+            flat = public in package.__all__ and getattr(package, public) is thing
+            where = "rope_lessons" if flat else name
             if name.startswith("rope_lessons.hf.") and where == name and public in parent.__all__:
                 where = "rope_lessons.hf"  # rl.hf.extend
             blocks.append(_auto(where, public, thing))

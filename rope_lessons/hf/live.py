@@ -1,4 +1,5 @@
-"""A plan of this package in a model of transformers that is loaded: :func:`extend`, :func:`using`, :func:`restore`.
+"""A plan of this package in a model of transformers that is loaded: :func:`~rope_lessons.hf.extend`,
+:func:`~rope_lessons.hf.using`, :func:`~rope_lessons.hf.restore`.
 
 Attention is replaced by :func:`~rope_lessons.attention` through transformers' own interface, and the model's rotary
 module by one that turns nothing. What a call says of padding and packed documents reaches attention as ids of
@@ -40,7 +41,7 @@ KNOWN = {
 
 @dataclass
 class _Extended:
-    """What :func:`extend` has changed of a model."""
+    """What :func:`~rope_lessons.hf.extend` has changed of a model."""
 
     plan: Plan
     implementation: str
@@ -111,7 +112,7 @@ def restore(model: Any) -> Any:
     """Take a plan out of a model again: its own attention and rotary module, the very objects.
 
     Args:
-        model: one that :func:`extend` has changed.
+        model: one that :func:`~rope_lessons.hf.extend` has changed.
 
     Returns:
         the same model.
@@ -137,10 +138,10 @@ def using(model: Any, plan: str | Scheme | Plan, **options: Any) -> Iterator[Any
     """A model with another plan inside a ``with`` block, and as before after it.
 
     Args:
-        model, plan, options: as for :func:`extend`.
+        model, plan, options: as for :func:`~rope_lessons.hf.extend`.
 
     Raises:
-        TypeError, ValueError: as :func:`extend`.
+        TypeError, ValueError: as :func:`~rope_lessons.hf.extend`.
     """
     state = _state(model)
     extend(model, plan, **options)
@@ -154,7 +155,7 @@ def using(model: Any, plan: str | Scheme | Plan, **options: Any) -> Iterator[Any
 
 
 def plan_of(model: Any) -> Plan:
-    """The plan that a model has now: what :func:`extend` gave it, or its own.
+    """The plan that a model has now: what :func:`~rope_lessons.hf.extend` gave it, or its own.
 
     Args:
         model: a causal model of transformers.
