@@ -145,8 +145,11 @@ def use_formulas(tab: Page) -> int:
 def wait_for_answers(tab: Page, waiting: list[Request]) -> None:
     """Until no request waits for its answer. A page that was idle once stays ``networkidle`` whatever it asks later."""
     tab.wait_for_timeout(500)
-    while waiting:
+    for _ in range(100):
+        if not waiting:
+            return
         tab.wait_for_timeout(100)
+    pytest.fail(f"no answer within ten seconds: {[one.url for one in waiting]}")
 
 
 @pytest.fixture
@@ -163,9 +166,10 @@ def asked(browser: Browser, server: str) -> Callable[[str, str], tuple[int, list
             tab.on(
                 "request", lambda one: None if one.url.startswith((f"{server}/", "data:")) else found.append(one.url)
             )
-            tab.on("request", waiting.append)
+            # Functions of our own: playwright takes no built-in methods.
+            tab.on("request", lambda one: waiting.append(one))
             for end in ("requestfinished", "requestfailed"):
-                tab.on(end, waiting.remove)
+                tab.on(end, lambda one: waiting.remove(one))
             tab.on("response", lambda one: found.append(f"{one.status}: {one.url}") if one.status >= 400 else None)
             tab.add_init_script(before)
             tab.goto(f"{server}/{name}.html")
