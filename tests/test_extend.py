@@ -22,7 +22,7 @@ from transformers import (
 
 import rope_lessons as rl
 from rope_lessons.hf.configs import CAUSAL
-from rope_lessons.hf.request import documents_of
+from rope_lessons.hf.request import document_ids
 from rope_lessons.hf.saving import as_dict, from_dict
 from rope_lessons.kinds import KINDS
 from tests.test_hf import MODELS, SMALL
@@ -154,7 +154,7 @@ def test_yarn_by_name_is_transformers_own() -> None:
 
 
 @torch.no_grad()
-def test_beams_and_assistants() -> None:
+def test_beams_assistants_and_samples() -> None:
     small, helper = rl.hf.extend(model(), "rerope", window=6), model(num_hidden_layers=1)
     tokens, mask = batch()
     beams = {**DECODE, "num_beams": 3}
@@ -164,6 +164,14 @@ def test_beams_and_assistants() -> None:
         assert torch.equal(small.generate(row[None, pad:], use_cache=False, **beams)[0, -8:], text[-8:])
     wanted = small.generate(tokens[2:], **DECODE)
     assert torch.equal(small.generate(tokens[2:], assistant_model=helper, **DECODE), wanted)
+    drawn = []
+    for use_cache in (True, False):
+        torch.manual_seed(3)
+        drawn.append(
+            small.generate(tokens, attention_mask=mask, **{**DECODE, "do_sample": True, "use_cache": use_cache})
+        )
+    assert torch.equal(*drawn)
+    assert not torch.equal(drawn[0][2:], wanted)
 
 
 @torch.no_grad()
@@ -380,15 +388,15 @@ def test_other_caches_and_dropout_are_refused() -> None:
 
 def test_documents_by_hand() -> None:
     mask = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]])
-    assert documents_of(mask, None, (3, 4), 0).tolist() == [[-1, 0, 0, 0], [0, 0, 0, 0], [0, 0, -1, -1]]  # type: ignore[union-attr]
-    assert documents_of(torch.ones(3, 4), None, (3, 4), 0) is None
-    assert documents_of(None, torch.arange(4)[None], (3, 4), 0) is None
-    assert documents_of(None, torch.arange(7, 11)[None], (3, 4), 0) is None  # only distances count
+    assert document_ids(mask, None, (3, 4), 0).tolist() == [[-1, 0, 0, 0], [0, 0, 0, 0], [0, 0, -1, -1]]  # type: ignore[union-attr]
+    assert document_ids(torch.ones(3, 4), None, (3, 4), 0) is None
+    assert document_ids(None, torch.arange(4)[None], (3, 4), 0) is None
+    assert document_ids(None, torch.arange(7, 11)[None], (3, 4), 0) is None  # only distances count
     counted = (mask.cumsum(1) - 1).clamp(min=0)
-    assert documents_of(mask, counted, (3, 4), 0) is not None
-    assert documents_of(mask[:2], torch.tensor([[2], [3]]), (2, 1), 3) is not None
+    assert document_ids(mask, counted, (3, 4), 0) is not None
+    assert document_ids(mask[:2], torch.tensor([[2], [3]]), (2, 1), 3) is not None
     with pytest.raises(ValueError, match="must go on where the cache ends"):
-        documents_of(mask[:2], torch.tensor([[3], [3]]), (2, 1), 3)
+        document_ids(mask[:2], torch.tensor([[3], [3]]), (2, 1), 3)
 
 
 # --- saved and loaded -------------------------------------------------------------------------------------------------

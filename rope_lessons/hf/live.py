@@ -27,7 +27,7 @@ from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.hf import saving
 from rope_lessons.hf.configs import plan_from_hf
-from rope_lessons.hf.request import documents_of
+from rope_lessons.hf.request import document_ids
 from rope_lessons.schemes import NAMED, Plan, Scheme, default_base_scale, options_of, scheme
 
 NAME = "rope_lessons"  # of our attention among those of transformers
@@ -55,7 +55,7 @@ class _Extended:
 def extend(model: Any, plan: str | Scheme | Plan, **options: Any) -> Any:
     """Give a pretrained model of transformers another plan: attention of this package, in every layer.
 
-    After it ``model.generate``, a loop of one's own, a trainer and PEFT work as before: with padding on either side,
+    After it ``model.generate``, a loop of one's own and training work as before: with padding on either side,
     packed documents (``position_ids`` that begin again at 0), beams, sampling, gradient checkpointing and
     ``torch.compile``. Cached keys are turned once, so a step reads what a step of plain RoPE reads.
 
@@ -324,7 +324,7 @@ def _before_call(base: Any, arguments: tuple[Any, ...], options: dict[str, Any])
         return (), given
     mask, positions, cache = (given.get(name) for name in ("attention_mask", "position_ids", "past_key_values"))
     held = 0 if cache is None else cache.get_seq_length()
-    documents = documents_of(mask, positions, (tokens.shape[0], tokens.shape[1]), held)
+    documents = document_ids(mask, positions, (tokens.shape[0], tokens.shape[1]), held)
     plan: Plan = base.rope_lessons.plan
     if documents is not None and any(its.frequencies is not None and its.frequencies.needs_length for its in plan):
         raise ValueError(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 
-def documents_of(mask: Tensor | None, positions: Tensor | None, shape: tuple[int, int], held: int) -> Tensor | None:
+def document_ids(mask: Tensor | None, positions: Tensor | None, shape: tuple[int, int], held: int) -> Tensor | None:
     """Ids of documents ``(batch, held + new tokens)``, negative for padding; None for one text in each row, all real.
 
     Reads the mask and the positions on the host, once for a call of the model.
@@ -27,9 +27,9 @@ def documents_of(mask: Tensor | None, positions: Tensor | None, shape: tuple[int
     Raises:
         TypeError, ValueError: a mask or positions of another shape; holes in the mask; positions that leave some out.
 
-    >>> documents_of(torch.tensor([[0, 0, 1, 1, 1]]), None, (1, 5), 0)
+    >>> document_ids(torch.tensor([[0, 0, 1, 1, 1]]), None, (1, 5), 0)
     tensor([[-1, -1,  0,  0,  0]])
-    >>> documents_of(None, torch.tensor([[0, 1, 2, 0, 1]]), (1, 5), 0)
+    >>> document_ids(None, torch.tensor([[0, 1, 2, 0, 1]]), (1, 5), 0)
     tensor([[0, 0, 0, 1, 1]])
     """
     batch, new = shape
