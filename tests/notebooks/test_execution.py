@@ -59,7 +59,8 @@ class TinyBook:
         self.set_package("value = 1\n")
 
     def set_package(self, text: str) -> None:
-        (self.root / "rope_lessons" / "__init__.py").write_text(text, "utf8")
+        version = '__version__ = "1.2.3"\n'  # the install cell names the wheel
+        (self.root / "rope_lessons" / "__init__.py").write_text(version + text, "utf8")
 
     def run(self, *arguments: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(self.root), "EXECUTIONS": str(self.root / "executions")}
