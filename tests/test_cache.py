@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from collections.abc import Callable
 from itertools import product
@@ -166,6 +167,20 @@ def test_padding_on_the_left(name: str, device: torch.device) -> None:
     for chunks in ((6, 1, 1, 1), (2, 2, 2, 3), (1,) * 9):
         again, _ = decode((q, k, v), settings, KVCache(settings, padding=torch.tensor([5, 0])), chunks)
         torch.testing.assert_close(again[:, :, 5:], output[:, :, 5:], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_padding_as_an_attention_mask(dtype: torch.dtype) -> None:
+    """The mask of a tokenizer says what the counts say; it may be of more tokens than the first call."""
+    settings, counts, qkv = SCHEMES["rerope_and_sinks"], torch.tensor([5, 0]), inputs(batch=2, q_len=9)
+    wanted, _ = decode(qkv, settings, KVCache(settings, padding=counts), (6, 3))
+    for tokens in (6, 9):
+        mask = (torch.arange(tokens) >= counts.unsqueeze(-1)).to(dtype)
+        cache = KVCache(settings, padding=mask)
+        assert torch.equal(cache.padding, counts)
+        assert torch.equal(decode(qkv, settings, cache, (6, 3))[0], wanted)
+    if dtype != torch.bool:
+        assert torch.equal(KVCache(settings, padding=counts.to(dtype)).padding, counts)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -547,8 +562,15 @@ def test_layers_out_of_step() -> None:
     assert len(cache) == 9
 
 
+def saved_and_loaded(cache: KVCache) -> KVCache:
+    file = io.BytesIO()
+    torch.save(cache, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
 @pytest.mark.parametrize("name", ["rerope_and_sinks", "dynamic_ntk"])
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache))])
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda cache: pickle.loads(pickle.dumps(cache)), saved_and_loaded])
 def test_copied_and_pickled(name: str, way: Callable[[KVCache], KVCache]) -> None:
     settings, omega = SCHEMES[name], None if name == "dynamic_ntk" else ROPE()
     cache, qkv = KVCache(settings, padding=torch.tensor([1, 0])), inputs(q_len=9)
@@ -560,6 +582,17 @@ def test_copied_and_pickled(name: str, way: Callable[[KVCache], KVCache]) -> Non
     torch.testing.assert_close(output, wanted[:, :, 7:], atol=1e-12, rtol=0)
     other.reset()
     assert len(other) == 0
+
+
+def test_it_says_what_it_holds() -> None:
+    rope, rerope = SCHEMES["rope"], SCHEMES["window_3_slope_0.0"]
+    cache = KVCache(rope)
+    assert repr(cache) == f"KVCache({rope!r}, tokens=0)"
+    decode(inputs(q_len=5), rope, cache, (3, 2))
+    assert repr(cache) == f"KVCache({rope!r}, tokens=5)"
+    cache = KVCache((rope, rope, rerope), length=9, max_length=8, padding=torch.tensor([2, 0]), rollback=1)
+    told = "length=9, max_length=8, padding=tensor([2, 0]), rollback=1, tokens=0"
+    assert repr(cache) == f"KVCache(({rope!r},) * 2 + ({rerope!r},), {told})"
 
 
 def test_frequencies_that_are_none() -> None:

@@ -37,6 +37,7 @@ X = torch.randn(1, 2, 3, 8)
 TABLE = rl.rotary_table(P3, OMEGA)
 ROPE = Scheme(FrequencySpec("rope", dim=4))
 DYNAMIC = Scheme(FrequencySpec("dynamic-ntk", dim=4, factor=2, train_length=4))
+PADDING = "padding must be whole numbers (batch,), or an attention mask (batch, tokens) of ones and zeros"
 META = torch.device("meta")  # a second device that every machine has
 
 
@@ -1420,9 +1421,34 @@ CASES: dict[str, list[Case]] = {
         *not_a_count("length", lambda v: rl.KVCache(ROPE, length=v), 1),
         *not_a_count("max_length", lambda v: rl.KVCache(ROPE, max_length=v), 1),
         *not_a_count("rollback", lambda v: rl.KVCache(ROPE, rollback=v), 0),
-        (lambda: rl.KVCache(ROPE, padding=[1]), TypeError, "padding must be an int64 tensor, got list"),
-        (lambda: rl.KVCache(ROPE, padding=P3.view(1, 3)), ValueError, "padding must have shape (batch,), got (1, 3)"),
+        *[
+            (lambda wrong=wrong: rl.KVCache(ROPE, padding=wrong), TypeError, f"{PADDING}, got {got}")
+            for wrong, got in (
+                ([1], "a list (torch.tensor makes one of it)"),
+                (P3.double(), "torch.float64 of shape (3,)"),
+                (P3 > 0, "torch.bool of shape (3,)"),
+            )
+        ],
+        *[
+            (lambda wrong=wrong: rl.KVCache(ROPE, padding=wrong), ValueError, f"{PADDING}, got {got}")
+            for wrong, got in (
+                (P3[:0], "torch.int64 of shape (0,)"),
+                (P3.view(1, 1, 3), "torch.int64 of shape (1, 1, 3)"),
+                (P3[:0].view(3, 0), "torch.int64 of shape (3, 0)"),
+            )
+        ],
+        (lambda: rl.KVCache(ROPE, padding=P3.to(META)), ValueError, "padding must hold values"),
         (lambda: rl.KVCache(ROPE, padding=P3 - 1), ValueError, "padding must be at least 0, got -1"),
+        (
+            lambda: rl.KVCache(ROPE, padding=P3.view(1, 3)),
+            ValueError,
+            "padding must hold ones and zeros as an attention mask (counts have shape (batch,)), got 0 to 2",
+        ),
+        (
+            lambda: rl.KVCache(ROPE, padding=torch.tensor([[0, 1, 1], [1, 1, 0]])),
+            ValueError,
+            "padding must have its zeros at the start of each row (pad on the left), got a zero after a one in row 1",
+        ),
         *not_a_count("length", lambda v: rl.KVCache(ROPE).truncate(v), 0),
         (lambda: rl.KVCache(ROPE).truncate(4), ValueError, "length must be at most the 0 tokens of the cache, got 4"),
         (

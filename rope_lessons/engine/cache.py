@@ -9,12 +9,13 @@ to the window and near-ready keys within it: as many as plain RoPE reads. The pa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count, check_device, check_frequencies, check_int64, check_tensor
+from rope_lessons._checks import check_count, check_device, check_frequencies, check_int64, check_readable, check_tensor
 from rope_lessons._float64 import exact
 from rope_lessons.engine import kernels
 from rope_lessons.engine.merge import Attended, merge_parts
@@ -54,13 +55,15 @@ class KVCache:
             tokens are an error.
         max_length: reserve memory for so many tokens at the first call; more are an error. By default the memory
             doubles as needed.
-        padding: int64 ``(batch,)``, how many tokens at the start of each row are padding (a batch padded on the
-            left). They neither see nor are seen, whatever steps they come in.
+        padding: of a batch padded on the left: whole numbers ``(batch,)``, how many tokens at the start of each row are
+            padding, or the attention mask of a tokenizer, ``(batch, tokens)``, zeros for padding. These tokens neither
+            see nor are seen, whatever steps they come in.
         rollback: how many tokens :meth:`truncate` can take back from a layer with a visible window; that many more
             are held there. Other layers can go back to any length.
 
     Raises:
-        TypeError, ValueError: a plan that is none; counts below 1; padding of another dtype, shape or sign.
+        TypeError, ValueError: a plan that is none; counts below 1; padding of another dtype or shape, below 0, or not
+            at the start of a row.
 
     Chapter 08 derives the two kinds of keys.
 
@@ -71,8 +74,10 @@ class KVCache:
     >>> prompt = attention(q[:, :, :7], k[:, :, :7], v[:, :, :7], rerope, cache=cache)
     >>> for i in range(7, 10):
     ...     step = attention(q[:, :, i : i + 1], k[:, :, i : i + 1], v[:, :, i : i + 1], rerope, cache=cache)
-    >>> len(cache), torch.allclose(step, attention(q, k, v, rerope)[:, :, -1:])
-    (10, True)
+    >>> torch.allclose(step, attention(q, k, v, rerope)[:, :, -1:])
+    True
+    >>> cache
+    KVCache(Scheme(FrequencySpec('rope', dim=8), window=4, slope=0.0), tokens=10)
     """
 
     def __init__(
@@ -94,13 +99,22 @@ class KVCache:
                 check_count(name, count, least=1)
         check_count("rollback", rollback)
         self.length, self.max_length, self.rollback = length, max_length, rollback
-        self._most_padding = 0 if padding is None else _check_padding(padding)
-        self.padding = None if padding is None else padding.clone()  # the caller's may change
+        self.padding = None if padding is None else _padding_counts(padding)
+        # A cache is made once per request: here the host may wait for the device.
+        self._most_padding = 0 if self.padding is None else int(self.padding.max())
         self._layers = self._new_layers()
 
     def __len__(self) -> int:
         """How many tokens every layer has seen."""
         return min(layer.seen for layer in self._layers)
+
+    def __repr__(self) -> str:
+        given = {
+            "length": self.length, "max_length": self.max_length, "padding": self.padding,
+            "rollback": self.rollback or None,
+        }  # fmt: skip
+        options = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return f"KVCache({', '.join([_plan_in_short(self.plan), *options])}, tokens={len(self)})"
 
     @property
     def nbytes(self) -> int:
@@ -236,14 +250,49 @@ class KVCache:
         return self.padding
 
 
-def _check_padding(padding: Tensor) -> int:
-    """The most padding of a row. A cache is made once per request: here the host may wait for the device."""
-    check_int64("padding", padding)
-    if padding.ndim != 1 or not len(padding):
-        raise ValueError(f"padding must have shape (batch,), got {tuple(padding.shape)}")
-    if int(padding.min()) < 0:
-        raise ValueError(f"padding must be at least 0, got {int(padding.min())}")
-    return int(padding.max())
+def _plan_in_short(plan: Plan) -> str:
+    """As Python would take it, equal layers in a row written once."""
+    if len(plan) == 1:
+        return repr(plan[0])
+    runs = [(layer, len(list(run))) for layer, run in groupby(plan)]
+    return " + ".join(f"({layer!r},) * {count}".removesuffix(" * 1") for layer, count in runs)
+
+
+def _padding_counts(padding: Tensor) -> Tensor:
+    """Tokens of padding at the start of each row, int64 ``(batch,)``; a new tensor, as the caller's may change."""
+    what = "padding must be whole numbers (batch,), or an attention mask (batch, tokens) of ones and zeros"
+    if not isinstance(padding, Tensor):
+        hint = " (torch.tensor makes one of it)" if isinstance(padding, (list, tuple)) else ""
+        raise TypeError(f"{what}, got a {type(padding).__name__}{hint}")
+    got = f"{padding.dtype} of shape {tuple(padding.shape)}"
+    if padding.is_floating_point() or padding.is_complex() or (padding.dtype == torch.bool and padding.ndim < 2):
+        raise TypeError(f"{what}, got {got}")
+    if padding.ndim not in (1, 2) or not padding.numel():
+        raise ValueError(f"{what}, got {got}")
+    check_readable("padding", padding)
+    numbers = padding.to(torch.int64, copy=True)
+    return _counts_of_mask(numbers) if numbers.ndim == 2 else _counts(numbers)
+
+
+def _counts(counts: Tensor) -> Tensor:
+    if int(counts.min()) < 0:
+        raise ValueError(f"padding must be at least 0, got {int(counts.min())}")
+    return counts
+
+
+def _counts_of_mask(mask: Tensor) -> Tensor:
+    low, high = int(mask.min()), int(mask.max())
+    if low < 0 or high > 1:
+        raise ValueError(
+            f"padding must hold ones and zeros as an attention mask (counts have shape (batch,)), got {low} to {high}"
+        )
+    after_a_one = (mask.diff(dim=1) < 0).any(dim=1)
+    if bool(after_a_one.any()):
+        raise ValueError(
+            "padding must have its zeros at the start of each row (pad on the left), got a zero after a one in row "
+            f"{int(after_a_one.int().argmax())}"
+        )
+    return (1 - mask).sum(dim=1)
 
 
 def _check_rows(rows: Tensor, batch: int) -> None:
