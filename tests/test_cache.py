@@ -493,6 +493,24 @@ def test_autocast_changes_nothing(device: torch.device) -> None:
     assert torch.equal(plain, under)
 
 
+def test_mixed_dtypes_under_autocast() -> None:
+    """Keys that were normed in float32, values in bfloat16: the cache holds both in autocast's dtype."""
+    settings, half = SCHEMES["everything"], torch.bfloat16
+    q, k, v = (x.float() for x in inputs(q_len=9))
+    wanted, _ = decode((q.to(half), k.to(half), v.to(half)), settings, KVCache(settings), (4, 1, 4))
+    with torch.autocast("cpu", dtype=half):
+        output, _ = decode((q, k, v.to(half)), settings, KVCache(settings), (4, 1, 4))
+        assert torch.equal(output, wanted)
+        cache = KVCache(settings)
+        cache.extend(k[:, :, :5], v[:, :, :5].to(half))
+        step = rl.attention(q[:, :, 5:], k[:, :, 5:], v[:, :, 5:].to(half), settings, cache=cache)
+        assert torch.equal(step, wanted[:, :, 5:])
+    with pytest.raises(ValueError, match=r"v must have the dtype and device of q .*got torch\.bfloat16"):
+        rl.attention(q, k, v.to(half), settings, cache=KVCache(settings))
+    with pytest.raises(ValueError, match=r"v must have the dtype and device of k .*got torch\.bfloat16"):
+        KVCache(settings).extend(k, v.to(half))
+
+
 def test_inside_a_compiled_model() -> None:
     """The cache counts in Python numbers, so what is compiled goes around it: two graphs, however many steps."""
     settings, weight = SCHEMES["window_3_slope_0.125"], torch.randn(8, 8, dtype=torch.float64)

@@ -6,6 +6,7 @@ The numbers are those outside, or there is a refusal by name; ``auto`` and ``ref
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 import rope_lessons as rl
@@ -223,6 +225,74 @@ def test_vmap_over_what_is_visible(backend: str) -> None:
             q, k, v, scheme, **{name: x.flatten() if name == "lengths" else x for name, x in options.items()}
         )
         torch.testing.assert_close(torch.vmap(attend)(q, k, v, options), wanted, atol=1e-12, rtol=0)
+
+
+# --- mixed dtypes under autocast -------------------------------------------------------------------------------------
+
+WIDE, HALF = torch.float32, torch.bfloat16
+DTYPES = (torch.float64, WIDE, HALF, torch.float16)
+
+
+@pytest.mark.parametrize("dtypes", [(WIDE, WIDE, HALF), (HALF, WIDE, HALF), (WIDE, HALF, torch.float16)])
+@pytest.mark.parametrize("backend", ["auto", "reference", "flash", "flex"])
+def test_mixed_dtypes_under_autocast(backend: str, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Queries and keys are normed in float32, values come from a layer: all are computed in autocast's dtype, and each
+    gets its gradient in its own."""
+    scheme, qkv = SCHEMES["rerope_log_n"], [x.to(dtype) for x, dtype in zip(inputs(), dtypes, strict=True)]
+
+    def attend(*qkv: Tensor) -> Tensor:
+        return rl.attention(*qkv, scheme, backend=backend)
+
+    def cast(*qkv: Tensor) -> list[Tensor]:
+        return [x.to(HALF) for x in qkv]
+
+    told = rl.explain_backend(*cast(*qkv), scheme, backend=backend)
+    wanted = attend(*cast(*qkv))
+    with torch.autocast("cpu", dtype=HALF):
+        assert torch.equal(attend(*qkv), wanted)
+        assert rl.explain_backend(*qkv, scheme, backend=backend) == told
+    if backend != "flex":  # which has no backward on a CPU
+        found = autocast(attend, *qkv)
+        assert [x.dtype for x in found] == [HALF, *dtypes]
+        for a, b in zip(found, pull(lambda *qkv: attend(*cast(*qkv)), *qkv), strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.permutations(DTYPES, 3)))
+def test_mixed_dtypes_are_those_that_pytorch_mixes(dtypes: tuple[torch.dtype, ...]) -> None:
+    """``F.scaled_dot_product_attention`` under autocast leaves float64 alone; without autocast it mixes nothing."""
+    q, k, v = (torch.randn(1, 2, 5, 8).to(dtype) for dtype in dtypes)
+    message = "must have the dtype and device of q"
+    for attend in (rl.attention, rl.explain_backend):
+        with pytest.raises(ValueError, match=message):
+            attend(q, k, v, Scheme())
+    with pytest.raises(RuntimeError):
+        scaled_dot_product_attention(q, k, v, is_causal=True)
+    with torch.autocast("cpu", dtype=HALF):
+        if torch.float64 in dtypes:
+            with pytest.raises(RuntimeError):
+                scaled_dot_product_attention(q, k, v, is_causal=True)
+            with pytest.raises(ValueError, match=message):
+                rl.attention(q, k, v, Scheme())
+        else:
+            wanted = scaled_dot_product_attention(q, k, v, is_causal=True)
+            found = rl.attention(q, k, v, Scheme())
+            assert found.dtype == wanted.dtype
+            torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+def test_compiled_under_autocast() -> None:
+    scheme, (q, k, v) = SCHEMES["rerope_log_n"], (x.float() for x in inputs())
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return rl.attention(q, k, v, scheme)
+
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", dtype=HALF):
+        torch.testing.assert_close(compiled(q, k, v.to(HALF)), attend(q, k, v.to(HALF)))
+    with pytest.raises(Exception, match="must have the dtype and device of q"):
+        compiled(q, k, v.to(HALF))
 
 
 # --- compilers -------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import Tensor
 from rope_lessons._checks import check_bool, check_choice
 from rope_lessons.engine import flash, flex, reference
 from rope_lessons.engine.cache import KVCache
-from rope_lessons.engine.call import Call, check_call, check_inputs, check_override
+from rope_lessons.engine.call import Call, check_call, check_inputs, check_override, check_tensors
 from rope_lessons.engine.merge import Attended
 from rope_lessons.schemes import Scheme
 
@@ -101,7 +101,8 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
     Args:
         q: ``(batch, heads, q_len, head_dim)``, ``q_len <= k_len``.
         k: ``(batch, kv_heads, k_len, head_dim)``, ``kv_heads`` dividing ``heads``.
-        v: ``(batch, kv_heads, k_len, value_dim)``, of any ``value_dim``.
+        v: ``(batch, kv_heads, k_len, value_dim)``, of any ``value_dim``. The three have one dtype, also under autocast; there,
+            different ones become autocast's, as in PyTorch's own attention.
         scheme: the knobs. Queries and keys come unrotated.
         q_positions, k_positions: int64, or float64 when fractional; ``(len,)`` or ``(batch, len)``. By default
             0, 1, 2, … for keys, and those of the last tokens for queries. Only the distance map and ALiBi see them.
@@ -129,7 +130,7 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
             :math:`e^{\text{lse}_2}`.
 
     Returns:
-        tensor ``(batch, heads, q_len, value_dim)`` of the dtype of ``v``; with ``return_lse`` a pair of it and the
+        tensor ``(batch, heads, q_len, value_dim)`` of the dtype of the inputs; with ``return_lse`` a pair of it and the
         log-sum-exp ``(batch, heads, q_len)`` in float32 (float64 for float64 inputs), minus infinity for a query that
         sees no key.
 
@@ -152,6 +153,7 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
     }  # fmt: skip
     check_choice("backend", backend, BACKENDS)
     check_bool("return_lse", return_lse)
+    q, k, v = check_tensors(q=q, k=k, v=v)
     if cache is None:
         output, lse = _attend(check_call(q, k, v, scheme, frequencies=frequencies, **given), backend)
     else:
@@ -221,6 +223,7 @@ def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend:
     known = ("q_positions", "k_positions", "lengths", "document_ids", "bias", "length", "frequencies")
     for name in options:
         check_choice("options", name, known)
+    q, k, v = check_tensors(q=q, k=k, v=v)
     call = check_call(q, k, v, scheme, **options)
     name, why = _choose(call, backend)
     return f"{name}: {_BACKENDS[name].describe(call)}{why}"

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count, check_device, check_frequencies, check_int64, check_readable, check_tensor
+from rope_lessons._checks import check_count, check_device, check_frequencies, check_int64, check_readable
 from rope_lessons._float64 import exact
 from rope_lessons.engine import kernels
+from rope_lessons.engine.call import check_tensors
 from rope_lessons.engine.merge import Attended, merge_parts
 from rope_lessons.engine.modes import own_precision
 from rope_lessons.engine.pieces import turn_of, visible_count
@@ -193,8 +194,7 @@ class KVCache:
         Raises:
             TypeError, ValueError: tensors that do not match each other or what is cached; too many tokens.
         """
-        for name, tensor in (("k", k), ("v", v)):
-            check_tensor(name, tensor, dims=4)
+        k, v = check_tensors(k=k, v=v)
         if v.shape[:3] != k.shape[:3]:
             raise ValueError(f"v must have shape {(*k.shape[:3], 'value_dim')} to match k, got {tuple(v.shape)}")
         if frequencies is not None:

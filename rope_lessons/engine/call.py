@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_count, check_device, check_frequencies, check_positions, check_tensor
+from rope_lessons.engine.modes import in_one_dtype
 from rope_lessons.engine.visibility import check_padding
 from rope_lessons.schemes import Scheme
 
@@ -81,14 +82,23 @@ class Shapes(NamedTuple):
     head_dim: int
 
 
-def check_inputs(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Shapes:
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
+def check_tensors(**tensors: Tensor) -> tuple[Tensor, ...]:
+    """Queries, keys and values by their names, on one device and in one dtype: under autocast, different dtypes become
+    its own."""
+    for name, tensor in tensors.items():
         check_tensor(name, tensor, dims=4)
-        if tensor.dtype != q.dtype or tensor.device != q.device:
+    found = dict(zip(tensors, in_one_dtype(*tensors.values()), strict=True))
+    first, like = next(iter(found.items()))
+    for name, tensor in found.items():
+        if tensor.dtype != like.dtype or tensor.device != like.device:
             raise ValueError(
-                f"{name} must have the dtype and device of q ({q.dtype}, {q.device}), "
-                f"got {tensor.dtype}, {tensor.device}"
+                f"{name} must have the dtype and device of {first} ({like.dtype}, {like.device}), "
+                f"got {tensors[name].dtype}, {tensor.device}"
             )
+    return tuple(found.values())
+
+
+def check_inputs(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Shapes:
     if not isinstance(scheme, Scheme):
         raise TypeError(f"scheme must be a Scheme (one layer, one phase), got {type(scheme).__name__}")
     batch, heads, q_len, head_dim = q.shape

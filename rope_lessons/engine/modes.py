@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 
@@ -13,6 +14,17 @@ def own_precision(device: torch.device) -> AbstractContextManager[None]:
     if not torch.amp.is_autocast_available(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
+
+
+def in_one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Tensors of different dtypes in that of autocast, where it is on: what it does to the arguments of
+    ``F.scaled_dot_product_attention``, float64 left alone. Others as they are."""
+    device = tensors[0].device.type
+    mixed = any(x.dtype != tensors[0].dtype for x in tensors)
+    if not mixed or not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
 
 
 def transformed() -> str | None:
