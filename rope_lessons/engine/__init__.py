@@ -101,8 +101,8 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
     Args:
         q: ``(batch, heads, q_len, head_dim)``, ``q_len <= k_len``.
         k: ``(batch, kv_heads, k_len, head_dim)``, ``kv_heads`` dividing ``heads``.
-        v: ``(batch, kv_heads, k_len, value_dim)``, of any ``value_dim``. The three have one dtype, also under autocast; there,
-            different ones become autocast's, as in PyTorch's own attention.
+        v: ``(batch, kv_heads, k_len, value_dim)``, of any ``value_dim``. The three have one dtype, also under autocast;
+            there, different ones become autocast's, as in PyTorch's own attention.
         scheme: the knobs. Queries and keys come unrotated.
         q_positions, k_positions: int64, or float64 when fractional; ``(len,)`` or ``(batch, len)``. By default
             0, 1, 2, … for keys, and those of the last tokens for queries. Only the distance map and ALiBi see them.
