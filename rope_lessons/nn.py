@@ -22,6 +22,10 @@ def _check_type(name: str, value: Any, kind: type) -> None:
 class LearnedFrequencies(nn.Module):
     """Frequencies as a float64 parameter ``(dim/2,)``. They move with the model and keep their dtype.
 
+    On the meta device they hold nothing; ``to_empty``, which gives the other parameters memory of any content, gives
+    them the frequencies of the spec. FSDP wants one dtype in a group, so the module that owns them is a group of its
+    own: ``fully_shard(attention)`` before ``fully_shard(model)``.
+
     Args:
         spec: where they start; not one that depends on the length of the text.
 
@@ -38,14 +42,28 @@ class LearnedFrequencies(nn.Module):
         _check_type("spec", spec, FrequencySpec)
         if spec.needs_length:
             raise ValueError(f"spec must not depend on the length of the text to be learned, got {spec!r}")
+        self.spec = spec
         self.value = nn.Parameter(spec())
+
+    def reset_parameters(self) -> None:
+        """The frequencies of the spec again, in the same parameter."""
+        start = self.spec(device=self.value.device)
+        if hasattr(self.value, "device_mesh"):  # each process holds a part of it (FSDP)
+            from torch.distributed.tensor import distribute_tensor
+
+            start = distribute_tensor(start, self.value.device_mesh, self.value.placements)
+        with torch.no_grad():
+            self.value.copy_(start)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearnedFrequencies:
         def keep_dtype(tensor: Tensor) -> Tensor:  # .to(bfloat16) and the like: follow the device, not the dtype
             moved = fn(tensor)
             return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
 
+        held_nothing = self.value.is_meta
         super()._apply(keep_dtype, recurse)
+        if held_nothing and not self.value.is_meta:  # to_empty: zeros in this memory would be no positions at all
+            self.reset_parameters()
         return self
 
 
