@@ -47,13 +47,14 @@ class LearnedFrequencies(nn.Module):
 
     def reset_parameters(self) -> None:
         """The frequencies of the spec again, in the same parameter."""
-        start = self.spec(device=self.value.device)
-        if hasattr(self.value, "device_mesh"):  # each process holds a part of it (FSDP)
+        value: Any = self.value
+        start = self.spec(device=value.device)
+        if hasattr(value, "device_mesh"):  # each process holds a part of it (FSDP)
             from torch.distributed.tensor import distribute_tensor
 
-            start = distribute_tensor(start, self.value.device_mesh, self.value.placements)
+            start = distribute_tensor(start, value.device_mesh, value.placements)
         with torch.no_grad():
-            self.value.copy_(start)
+            value.copy_(start)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LearnedFrequencies:
         def keep_dtype(tensor: Tensor) -> Tensor:  # .to(bfloat16) and the like: follow the device, not the dtype
