@@ -87,6 +87,9 @@ class FrequencySpec:
             options["length"] = length
         return KINDS[self.kind].function(**options, device=device)
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(FrequencySpec(state["kind"], **dict(state["options"])).__dict__)
+
     def __repr__(self) -> str:
         known = KINDS[self.kind].defaults
         options = "".join(f", {name}={value!r}" for name, value in self.options if value != known[name])
@@ -117,10 +120,16 @@ class LogN:
     def __call__(self, counts: Tensor) -> Tensor:
         return log_n_scale(counts, self.train_length, clip=self.clip, floor=self.floor)
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(LogN(**state).__dict__)
+
 
 @dataclass(frozen=True)
 class Scheme:
     """A setting of the five knobs for one layer in one phase (training or test). Frozen, hashable, no tensors.
+
+    A scheme, or a plan of them, can be kept in a checkpoint: ``torch.load`` reads it by default (``weights_only``) and
+    checks its values again.
 
     Args:
         frequencies: a :class:`FrequencySpec`; None turns nothing (NoPE).
@@ -177,6 +186,9 @@ class Scheme:
         """Number of channels that turn; 0 for NoPE."""
         return 0 if self.frequencies is None else self.frequencies.dim
 
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(Scheme(**state).__dict__)
+
     def __repr__(self) -> str:
         shown = [repr(self.frequencies)]
         shown += [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)[1:] if getattr(self, f.name) != f.default]
@@ -184,6 +196,8 @@ class Scheme:
 
 
 Plan = tuple[Scheme, ...]  # one scheme per layer
+# torch.load reads them by default. A file may hold any values: __setstate__ checks them again.
+torch.serialization.add_safe_globals([FrequencySpec, LogN, Scheme])
 _KNOBS = sorted(f.name for f in fields(Scheme) if f.name != "frequencies")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +73,67 @@ def test_schemes_are_values(name: str) -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         scheme.window = 3  # type: ignore[misc]
     assert not any(isinstance(getattr(scheme, f.name), torch.Tensor) for f in dataclasses.fields(scheme))
+
+
+# --- in a checkpoint -------------------------------------------------------------------------------------------------
+
+
+def through_a_checkpoint(value: Any) -> Any:
+    """Saved and loaded as ``torch.load`` does it by default: with no code but what is known to be harmless."""
+    file = io.BytesIO()
+    torch.save({"value": value, "weight": torch.ones(2)}, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)["value"]
+
+
+def test_plans_in_a_checkpoint() -> None:
+    plan = tuple(rl.scheme(name, **OPTIONS[name], scale=LogN(16)) for name in SCHEMES)
+    assert through_a_checkpoint(plan) == plan
+    with pytest.raises(pickle.UnpicklingError, match="Unsupported global"):
+        through_a_checkpoint(Method("mine", plan, plan))  # its samplers may be any function
+    assert {kind for kind in torch.serialization.get_safe_globals() if "rope_lessons" in str(kind)} == {
+        FrequencySpec,
+        LogN,
+        Scheme,
+    }
+
+
+def forged(kind: type, state: dict[str, Any]) -> Any:
+    """What no constructor has seen."""
+    made = object.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
+
+GOOD = {type(made): vars(made) for made in (rl.scheme("rope", dim=8), LogN(16), SPECS["pi"])}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "message"),
+    [
+        (Scheme, {"layout": "spiral"}, "layout must be one of"),
+        (Scheme, {"frequencies": ((1.0,),)}, "frequencies must be a FrequencySpec or None"),
+        (Scheme, {"sinks": 4}, "sinks must be 0 without a visible_window"),
+        (Scheme, {"rotary_scale": float("nan")}, "rotary_scale must be a positive finite number"),
+        (
+            Scheme,
+            {"scale": forged(LogN, {"train_length": -1, "clip": False, "floor": 16})},
+            "train_length must be",
+        ),
+        (Scheme, {"anything": 1}, "unexpected keyword argument 'anything'"),
+        (LogN, {"train_length": 0}, "train_length must be"),
+        (FrequencySpec, {"kind": "magic"}, "kind must be one of"),
+        (FrequencySpec, {"options": (("dim", 8), ("factor", -1))}, "factor must be a positive finite number"),
+    ],
+)
+def test_what_a_checkpoint_holds_is_checked_again(kind: type, changed: dict[str, Any], message: str) -> None:
+    assert through_a_checkpoint(forged(kind, GOOD[kind])) == forged(kind, GOOD[kind])
+    for load in (through_a_checkpoint, lambda value: pickle.loads(pickle.dumps(value))):
+        with pytest.raises((TypeError, ValueError), match=message):
+            load(forged(kind, {**GOOD[kind], **changed}))
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
 
 
 def test_rows_set_their_knobs() -> None:
