@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import re
 from pathlib import Path
@@ -52,11 +53,17 @@ TASKS = tasks()
 each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task[0])
 
 
+@functools.cache
+def imports(path: Path) -> str:
+    """The chapter's first cell."""
+    cells = (block for block in walk(path.read_text("utf8"), 1, path) if isinstance(block, Directive))
+    return next(block.body for block in cells if block.name == "code-cell")
+
+
 def first_cell(path: Path) -> dict[str, Any]:
     """What the chapter's first cell, its imports, gives to every later cell."""
     names: dict[str, Any] = {}
-    cells = (block for block in walk(path.read_text("utf8"), 1, path) if isinstance(block, Directive))
-    exec(next(block.body for block in cells if block.name == "code-cell"), names)
+    exec(imports(path), names)
     return names
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -22,6 +23,7 @@ KINDS = {"math": "eq", "prf:theorem": "thm", "prf:lemma": "lem", "prf:corollary"
 each_chapter = pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
 
 
+@functools.cache
 def directives(path: Path) -> list[Directive]:
     return [block for block in walk(path.read_text("utf8"), 1, path) if isinstance(block, Directive)]
 
@@ -121,6 +123,7 @@ def labelled() -> set[str]:
     return labels
 
 
+@functools.cache
 def functions_of_tests() -> set[str]:
     """Every test function below tests/book, by its syntax tree: a comment or a string does not count."""
     names = set()
@@ -132,7 +135,8 @@ def functions_of_tests() -> set[str]:
 
 
 def test_every_label_has_its_test() -> None:
-    missing = {label for label in labelled() if f"test_{label.replace('-', '_')}" not in functions_of_tests()}
+    tested = functions_of_tests()
+    missing = {label for label in labelled() if f"test_{label.replace('-', '_')}" not in tested}
     assert not missing, f"no test for {sorted(missing)}"
 
 
