@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial, wraps
 from typing import Any
 
@@ -81,7 +81,7 @@ def _row(name: str) -> Callable[..., Method]:
         FrequencySpec("rope", **turning)  # a name that turns nothing does nothing with them, but takes no odd ones
         test = scheme(name, **options, **(turning if turns else {}))
         scale = _trained_scale(test.scale)
-        before = replace(test, scale=scale)
+        before = test.replace(scale=scale)
         if turns and name != "rope":
             shared = {"layout": test.layout, "base_scale": test.base_scale, "causal": test.causal}
             before = scheme("rope", **turning, **shared, scale=scale)
@@ -160,7 +160,7 @@ def _encoder(
     """A method of positions: RoPE in an encoder, which sees the whole text. A decoder does not know its length."""
     check_parts("layers", layers)
     test = scheme("rope", **{"causal": False, **knobs})
-    train = replace(test, scale=_trained_scale(test.scale))
+    train = test.replace(scale=_trained_scale(test.scale))
     return Method(name, (train,) * layers, (test,) * layers, train_positions, test_positions)
 
 

@@ -67,6 +67,9 @@ class LearnedFrequencies(nn.Module):
             self.reset_parameters()
         return self
 
+    def extra_repr(self) -> str:
+        return repr(self.spec)
+
 
 class RotaryEmbedding(nn.Module):
     r"""Rotary position embedding as a module: :func:`~rope_lessons.apply_rotary` with its frequencies.
@@ -109,6 +112,10 @@ class RotaryEmbedding(nn.Module):
         frequencies = self.spec(length, device=x.device) if self.learned is None else self.learned.value
         return apply_rotary(x, positions, frequencies, layout=self.layout, scale=self.scale)
 
+    def extra_repr(self) -> str:
+        layout = "" if self.layout == "half" else f", layout={self.layout!r}"
+        return f"{self.spec!r}{layout}" + ("" if self.scale == 1 else f", scale={self.scale!r}")
+
 
 class Attention(nn.Module):
     """:func:`~rope_lessons.attention` with a scheme, as a module.
@@ -122,8 +129,11 @@ class Attention(nn.Module):
 
     >>> from rope_lessons import scheme
     >>> x = torch.ones(1, 2, 5, 8)
-    >>> Attention(scheme("rope", dim=8))(x, x, x).shape
+    >>> module = Attention(scheme("rope", dim=8))
+    >>> module(x, x, x).shape
     torch.Size([1, 2, 5, 8])
+    >>> module
+    Attention(Scheme(FrequencySpec('rope', dim=8)))
     """
 
     def __init__(self, scheme: Scheme, *, learned_frequencies: bool = False):
@@ -143,3 +153,6 @@ class Attention(nn.Module):
                 raise ValueError("frequencies must be None for a module that has learned its own, got a tensor")
             frequencies = self.learned.value
         return attention(q, k, v, self.scheme, frequencies=frequencies, **options)
+
+    def extra_repr(self) -> str:
+        return repr(self.scheme)

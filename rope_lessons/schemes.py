@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -180,6 +180,22 @@ class Scheme:
         check_count("sinks", self.sinks)
         if self.sinks and self.visible_window is None:
             raise ValueError(f"sinks must be 0 without a visible_window (all tokens are visible), got {self.sinks}")
+
+    def replace(self, **knobs: Any) -> Scheme:
+        """The same scheme with other values for some knobs.
+
+        Args:
+            knobs: arguments of a scheme.
+
+        Raises:
+            TypeError, ValueError: unknown knobs, or a value outside what one takes.
+
+        >>> Scheme(FrequencySpec("rope", dim=64), window=128, slope=0).replace(window=256)
+        Scheme(FrequencySpec('rope', dim=64), window=256, slope=0)
+        """
+        for knob in knobs:
+            check_choice("knobs", knob, [f.name for f in fields(self)])
+        return replace(self, **knobs)
 
     @property
     def rotary_dim(self) -> int:

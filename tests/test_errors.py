@@ -844,6 +844,12 @@ CASES: dict[str, list[Case]] = {
         ),
     ],
     "Scheme": [
+        (
+            lambda: ROPE.replace(windw=4),
+            ValueError,
+            "knobs must be one of 'frequencies', … got 'windw'; did you mean 'window'?",
+        ),
+        (lambda: ROPE.replace(layout="x"), ValueError, "layout must be one of"),
         (lambda: Scheme("rope"), TypeError, "frequencies must be a FrequencySpec or None, got str"),
         (lambda: Scheme(scale=2.0), TypeError, "scale must be a LogN or None, got float"),
         (lambda: Scheme(layout="gptj"), ValueError, "layout must be one of 'interleaved', 'half', got 'gptj'"),

@@ -32,6 +32,18 @@ class Model(nn.Module):
         return self.attention(q, k, v)
 
 
+def test_printed() -> None:
+    """``print(model)`` shows the schemes."""
+    rerope, spec = rl.scheme("rerope", dim=8, window=4), rl.FrequencySpec("pi", dim=8, factor=2)
+    assert repr(rl.nn.Attention(rerope)) == f"Attention({rerope!r})"
+    learned = f"  {rerope!r}\n  (learned): LearnedFrequencies(FrequencySpec('rope', dim=8))\n"
+    assert repr(rl.nn.Attention(rerope, learned_frequencies=True)) == f"Attention(\n{learned})"
+    assert repr(rl.nn.RotaryEmbedding(spec)) == f"RotaryEmbedding({spec!r})"
+    rotary = rl.nn.RotaryEmbedding(spec, layout="interleaved", scale=1.5)
+    assert repr(rotary) == f"RotaryEmbedding({spec!r}, layout='interleaved', scale=1.5)"
+    assert repr(rl.nn.LearnedFrequencies(spec)) == f"LearnedFrequencies({spec!r})"
+
+
 # --- without data, and with it again ---------------------------------------------------------------------------------
 
 

@@ -75,6 +75,15 @@ def test_schemes_are_values(name: str) -> None:
     assert not any(isinstance(getattr(scheme, f.name), torch.Tensor) for f in dataclasses.fields(scheme))
 
 
+def test_other_knobs() -> None:
+    start = rl.scheme("rerope", dim=8, window=4)
+    assert start.replace() == start
+    assert start.replace(window=8, scale=LogN(16)) == Scheme(SPECS["rope"], window=8, slope=0.0, scale=LogN(16))
+    assert start == rl.scheme("rerope", dim=8, window=4)
+    with pytest.raises(ValueError, match="sinks must be 0 without a visible_window"):
+        start.replace(sinks=4)
+
+
 # --- in a checkpoint -------------------------------------------------------------------------------------------------
 
 

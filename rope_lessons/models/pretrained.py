@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -85,13 +84,13 @@ def plans(config: Any, factor: float) -> dict[str, Plan]:
         return FrequencySpec("yarn", **{**dict(spec.options), "factor": factor, "train_length": trained})
 
     scale, log = yarn_attention_factor(factor), LogN(trained, clip=True)
-    rerope = tuple(replace(layer, window=trained // 4, slope=0.0) for layer in plain)
+    rerope = tuple(layer.replace(window=trained // 4, slope=0.0) for layer in plain)
     return {
         "RoPE": plain,
-        "RoPE, log n†": tuple(replace(layer, scale=log) for layer in plain),
-        f"YaRN {factor:g}": tuple(replace(s, frequencies=yarn(s.frequencies), rotary_scale=scale) for s in plain),
+        "RoPE, log n†": tuple(layer.replace(scale=log) for layer in plain),
+        f"YaRN {factor:g}": tuple(s.replace(frequencies=yarn(s.frequencies), rotary_scale=scale) for s in plain),
         "ReRoPE": rerope,
-        "ReRoPE, log n†": tuple(replace(layer, scale=log) for layer in rerope),
+        "ReRoPE, log n†": tuple(layer.replace(scale=log) for layer in rerope),
     }
 
 

@@ -9,7 +9,6 @@ which letter that is. Every window opens with a *start* byte, as the texts of la
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -116,7 +115,7 @@ def attend_streaming(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
     window, sinks = scheme.visible_window, scheme.sinks
     if window is None or scheme.frequencies is None or not sinks:
         raise ValueError(f"scheme must have frequencies, a visible_window and sinks, got {scheme!r}")
-    near, near_lse = attention(q, k, v, replace(scheme, sinks=0), return_lse=True)
+    near, near_lse = attention(q, k, v, scheme.replace(sinks=0), return_lse=True)
     frequencies = scheme.frequencies(k.shape[2], q.device)
     token = torch.arange(q.shape[2], device=q.device)
     in_cache = token.clamp(max=window + sinks - 1)  # place of the query in the cache, which grows until it is full
