@@ -9,9 +9,9 @@ Takes 10 to 16 minutes a seed on two CPU threads.
 
 Every training and every tested row is kept in .models/table/ as soon as it is done, and an interrupted training goes on
 from its last checkpoint, so the run may be cut into any pieces. A seed at a time: after each, the table of all seeds so
-far is written to table_CONFIG.csv, and what was counted for this seed to table_CONFIG/seed-K.zip. With --join trainings
-that are in such a file are taken from it and stay in it: so seeds and trainings of several machines and days come into
-one table. Counts of another text, recipe or row are refused.
+far is written to table_CONFIG.json, and what was counted for this seed to table_CONFIG/seed-K.zip. With --join,
+trainings that are in such a file are taken from it and stay in it: so seeds and trainings of several machines and days
+come into one table. Counts of another text, recipe or row are refused.
 
 What is said of each training is in table_CONFIG_trainings.json: how often it read its text; the mean loss of its last
 50 steps; the loss of the trained model on windows that it read, without the pasted copies, and on windows cut from the
@@ -336,10 +336,10 @@ def join(options: argparse.Namespace, seed: int) -> list[str]:
 
 def write(options: argparse.Namespace, recipes: Sequence[Recipe], corpus: text.Corpus) -> None:
     """The table of all models so far, what is said of them, and the counts of the last seed."""
-    result, last = options.out / f"table_{options.config}.csv", recipes[-1].seed
+    result, last = options.out / f"table_{options.config}.json", recipes[-1].seed
     models = finished.find([folder(options, recipe) for recipe in recipes])
     found = summary.records(models, corpus, tests_of(options), options.rows, script=SCRIPT)
-    lines = summary.write_csv(found, result)
+    lines = summary.write_table(found, result)
     print(f"written: {result}, {lines} lines of {len(models)} models", flush=True)
     write_trainings(options, models, corpus)
     pack(options.models / "table", [model for model in models if model.recipe.seed == last], packed(options, last))

@@ -173,6 +173,25 @@ def read_results(path: Path) -> Results:
         raise ValueError(f"{path} is no file of results, or damaged: {error}") from error
 
 
+def read_rows(path: Path, name: str, columns: Iterable[str]) -> Table:
+    """A table of a file of results, which must have some columns.
+
+    Args:
+        path: of the file.
+        name: of the table.
+        columns: which it must have; others may stand beside them.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no file of results, or damaged, or has no such table.
+    """
+    found, wanted = read_results(path).get(name), list(columns)
+    table = found if isinstance(found, Table) else Table([])
+    if missing := [column for column in wanted if column not in table.columns]:
+        raise ValueError(f"{path} must have a table {name!r} with {', '.join(wanted)}; it lacks {', '.join(missing)}")
+    return table
+
+
 def write_results(path: Path, header: Mapping[str, Any], **tables: Iterable[Mapping[str, Any]]) -> None:
     """Write a file of results, whole or not at all: JSON, with a line for each row.
 
@@ -223,20 +242,23 @@ def provenance(device: torch.device | str = "cpu") -> dict[str, str]:
 
 def _packed(table: Table) -> str:
     """A table as JSON. The values that all rows share stand apart, so that a long table stays small."""
-    texts = {column: [_json(value) for value in table[column]] for column in table.columns}
-    same = [column for column in table.columns if len(table) > 1 and len(set(texts[column])) == 1]
+    same = {column: table[column][0] for column in table.columns if len(table) > 1 and _is_shared(table[column])}
     others = [column for column in table.columns if column not in same]
-    shared = ", ".join(f"{_json(column)}: {texts[column][0]}" for column in same)
-    rows = ",\n".join(f"    [{', '.join(texts[column][i] for column in others)}]" for i in range(len(table)))
-    return f'{{\n   "same": {{{shared}}},\n   "columns": {_json(others)},\n   "rows": [\n{rows}]}}'
+    rows = ",\n".join(f"    {_json([row[column] for column in others])}" for row in table)
+    return f'{{\n   "same": {_json(same)},\n   "columns": {_json(others)},\n   "rows": [\n{rows}]}}'
+
+
+def _is_shared(values: list[Any]) -> bool:
+    """Whether all are the same to JSON: 1, 1.0 and True are equal, and are not."""
+    first = _json(values[0])
+    return all(_json(value) == first for value in values)
 
 
 def _unpacked(same: Mapping[str, Any], columns: list[str], rows: list[list[Any]]) -> Table:
     return Table({**same, **dict(zip(columns, row, strict=True))} for row in rows)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def _several(name: str, value: Any) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from tools.project import ROOT
 PACKAGE = ROOT / "rope_lessons"
 BARE = ROOT / "tests" / "bare.py"
 CHOMSKY = (
-    "rope_lessons.chomsky --task even_pairs --model rnn --seeds 0 --learning-rate 1e-3 --results a.csv --checkpoints "
+    "rope_lessons.chomsky --task even_pairs --model rnn --seeds 0 --learning-rate 1e-3 --results a.json --checkpoints "
     "unfinished --device cpu --quiet --set longest=6 batch=3 test_lengths=7+9 samples=4 hidden=8 steps=2"
 )
 HELPS = ("rope_lessons.lab", "rope_lessons.lab train", "rope_lessons.lab table", "rope_lessons.chomsky")

@@ -11,7 +11,7 @@ The whole grid at reduced steps on one GPU, in pieces of ten minutes: repeat unt
 most of a GPU idle, so eight processes share it. (Written for that, and not yet run on a GPU.)
 
     torchrun --nproc-per-node 8 -m rope_lessons.chomsky --protocol reduced-gpu --seeds 0 1 2 --learning-rate 3e-4 \\
-        --side-by-side 9 --minutes 9 --results chomsky_gpu.csv
+        --side-by-side 9 --minutes 9 --results chomsky_gpu.json
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def parser() -> argparse.ArgumentParser:
     some.add_argument("--all", action="store_true", help="the whole grid")
     p.add_argument("--protocol", default="published", choices=PROTOCOLS)
     p.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="fields of the protocol to change")
-    p.add_argument("--results", nargs="+", type=Path, default=[Path("chomsky.csv")],
+    p.add_argument("--results", nargs="+", type=Path, default=[Path("chomsky.json")],
                    help="where results are appended; the first file also says what is done")  # fmt: skip
     p.add_argument("--checkpoints", type=Path, default=Path(".models/chomsky"), help="folder of unfinished trainings")
     p.add_argument("--side-by-side", type=int, default=3, help="most models that train in one process at once")

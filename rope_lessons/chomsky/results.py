@@ -1,24 +1,23 @@
-"""The results of the benchmark: one CSV, a row for each job, way to test and test length, with where it comes from."""
+"""The results of the benchmark: a row for each job, way to test and test length, with where it comes from."""
 
 from __future__ import annotations
 
-import csv
-import io
+import math
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from rope_lessons._checks import check_count, check_share
+from rope_lessons._checks import check_bool, check_count, check_share
 from rope_lessons.chomsky.grid import Job
 from rope_lessons.chomsky.training import PUBLISHED, Protocol
-from rope_lessons.stored import DATA, locked, provenance, write_whole
+from rope_lessons.stored import DATA, Table, locked, provenance, read_rows, write_results
 
-PACKAGED = DATA / "chomsky_reduced.csv"
+PACKAGED = DATA / "chomsky_reduced.json"
 KEY = ("task", "model", "positions", "variant", "seed", "learning_rate")  # a job, in the columns of the file
 COLUMNS = (
     *KEY, "level", "test_positions", "length", "accuracy", "samples", "reduced", "steps", "train_loss", "protocol",
@@ -43,121 +42,79 @@ class Row(NamedTuple):
     protocol: str
 
 
-#: What is no text in a row.
-KINDS: dict[str, Callable[[str], Any]] = {
-    "seed": int, "learning_rate": float, "length": int, "accuracy": float,
-    "reduced": {"True": True, "False": False}.__getitem__,
-}  # fmt: skip
-
-
-class DamagedResults(ValueError):
-    """A results file that cannot be trusted."""
-
-
 def append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows to a file, all or none, by one process at a time. A new file gets its header first; rows that a file
-    has already, under the same protocol, are not written twice.
+    """Add rows to a file, all or none, by one process at a time. Rows that a file has already, under the same
+    protocol, are not written twice.
 
     Args:
-        path: of the file.
+        path: of the file. One that is not there is made.
         rows: as :func:`lines_of` gives them.
 
     Raises:
-        ValueError: a file with other columns.
-        DamagedResults: a file that was not written by this function, or not whole.
+        ValueError: a file that was not written by this function, or is damaged.
         OSError: the file cannot be written; it is then as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")):
-        there = {_identity(line) for line in lines(path)} if path.exists() else set()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-        if not path.exists():
-            writer.writeheader()
-        writer.writerows(row for row in rows if _identity(row) not in there)
-        content = path.read_bytes() if path.exists() else b""
-        write_whole(path, lambda unfinished: unfinished.write_bytes(content + text.getvalue().encode()))
+        there = list(lines(path)) if path.exists() else []
+        known = set(map(_identity, there))
+        write_results(path, {}, rows=[*there, *(row for row in rows if _identity(row) not in known)])
 
 
-def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in IDENTITY)
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in IDENTITY)
 
 
 def read(path: Path | str | None = None) -> list[Row]:
-    """The rows of a results file; by default those of the reduced grid that travel with the package.
+    """The rows of a file of results; by default those of the reduced grid that travel with the package.
 
     Args:
-        path: of a CSV that ``python -m rope_lessons.chomsky`` wrote.
+        path: of a file that ``python -m rope_lessons.chomsky`` wrote.
 
     Returns:
         list of :class:`Row`.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a file with other columns.
-        DamagedResults: a file that was not written whole, or changed.
+        ValueError: another file, or a damaged one.
 
     Chapter 11 shows them.
     """
     path = PACKAGED if path is None else Path(path)
-    return [_row(path, number, line) for number, line in enumerate(lines(path), start=2)]
+    return [_row(path, number, line) for number, line in enumerate(lines(path), start=1)]
 
 
-def _row(path: Path, number: int, line: Mapping[str, str]) -> Row:
+def _row(path: Path, number: int, line: Mapping[str, Any]) -> Row:
     """What a line says, after a look at each value."""
-    values: dict[str, Any] = {name: line[name] for name in Row._fields}
+    row = Row(**{name: line[name] for name in Row._fields})
     try:
-        values |= {name: _converted(name, line[name], kind) for name, kind in KINDS.items()}
-        Job(*(values[name] for name in KEY))
-        check_count("length", values["length"], least=1)
-        check_share("accuracy", values["accuracy"])
-    except ValueError as error:
-        raise _damaged(path, f"line {number}: {error}") from error
-    return Row(**values)
+        Job(row.task, row.model, row.positions, row.variant, row.seed, row.learning_rate)
+        check_count("length", row.length, least=1)
+        check_share("accuracy", row.accuracy)
+        check_bool("reduced", row.reduced)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged: row {number}: {error}. Put the right file there, or delete it: what is missing is "
+            f"then measured again"
+        ) from error
+    return row
 
 
-def _converted(name: str, text: str, kind: Callable[[str], Any]) -> Any:
-    try:
-        return kind(text)
-    except (KeyError, ValueError):
-        raise ValueError(f"{name} cannot be {text!r}") from None
-
-
-def _damaged(path: Path, what: str) -> DamagedResults:
-    return DamagedResults(
-        f"{path} is damaged: {what}. Put the right file there, or delete the wrong lines: what is missing is then "
-        f"measured again"
-    )
-
-
-def lines(path: Path) -> list[dict[str, str]]:
-    """The lines of a results file with all their columns, as text.
+def lines(path: Path) -> Table:
+    """The rows of a file of results with all their columns.
 
     Raises:
-        ValueError: a file with other columns.
-        DamagedResults: a file that was not written whole, or changed.
+        FileNotFoundError: no such file.
+        ValueError: another file, or a damaged one.
     """
-    try:
-        text = path.read_bytes().decode()
-        found = list(csv.reader(io.StringIO(text, newline="")))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _damaged(path, f"it is no CSV in UTF-8, {error}") from error
-    if not text.endswith("\n"):  # every line does
-        raise _damaged(path, "its last line is cut off" if text else "it is empty")
-    if tuple(found[0]) != COLUMNS:
-        raise ValueError(f"{path} must have the columns {', '.join(COLUMNS)}, got {', '.join(found[0])}")
-    for number, values in enumerate(found[1:], start=2):
-        if len(values) != len(COLUMNS):
-            raise _damaged(path, f"line {number} has {len(values)} of {len(COLUMNS)} columns")
-    return [dict(zip(COLUMNS, values, strict=True)) for values in found[1:]]
+    return read_rows(path, "rows", COLUMNS)
 
 
 def done(path: Path, protocol: Protocol) -> set[str]:
     """Names of the jobs that a file has all results of, under this protocol; of a file that is not there, none.
 
     Raises:
-        ValueError: a file with other columns.
-        DamagedResults: a file that was not written whole, or changed.
+        ValueError: another file, or a damaged one.
     """
     found: dict[Job, set[tuple[str, int]]] = defaultdict(set)
     for row in read(path) if path.exists() else []:
@@ -239,7 +196,9 @@ def lines_of(
         job = row["job"]
         key = {name: getattr(job, name) for name in KEY}
         result = {"test_positions": row["test_positions"], "length": row["length"]}
-        result |= {"accuracy": round(row["accuracy"], 5), "train_loss": round(losses[job], 5)}
+        result |= {"accuracy": round(row["accuracy"], 5)}
+        loss = losses[job]  # of a training that went astray, NaN or infinite
+        result["train_loss"] = round(loss, 5) if math.isfinite(loss) else None
         lines.append(key | result | shared)
     return lines
 

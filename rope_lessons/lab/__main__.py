@@ -38,7 +38,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m rope_lessons.lab", description=__doc__, **whole)
     commands = parser.add_subparsers(dest="command", required=True)
     _train_arguments(commands.add_parser("train", help="train a model, or go on with a training", **whole))
-    tested = "test trained models with every row they serve; write a CSV"
+    tested = "test trained models with every row they serve; write a table"
     _table_arguments(commands.add_parser("table", help=tested, **whole))
     return parser.parse_args(arguments)
 
@@ -169,7 +169,7 @@ def _train(options: argparse.Namespace) -> int:
 def _table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_table)
     parser.add_argument("runs", type=Path, nargs="+", help="folders of finished trainings; folders in them count too")
-    parser.add_argument("--csv", type=Path, default=Path("table.csv"), help="where the table goes")
+    parser.add_argument("--results", type=Path, default=Path("table.json"), help="where the table goes")
     parser.add_argument("--rows", nargs="+", metavar="ROW", help="test only these")
     parser.add_argument("--factors", type=int, nargs="+", help="lengths as multiples of the training length")
     parser.add_argument("--windows", type=int, help="pieces of held-out text, of the longest length each")
@@ -187,7 +187,7 @@ def _table(options: argparse.Namespace) -> int:
     tests = scoring.Evaluation(**{name: value for name, value in changes.items() if value is not None})
     training.check_minutes(options.minutes)
     text.check_source(options.corpus)
-    check_writable("csv", options.csv)
+    check_writable("results", options.results)
     device = training.device_of(options.device)
     models = finished.find(options.runs)
     jobs.check_rows(models, options.rows)
@@ -199,8 +199,8 @@ def _table(options: argparse.Namespace) -> int:
     ):
         print("The time is over. The same command goes on from there and then writes the table.", file=sys.stderr)
         return 0
-    lines = summary.write_csv(summary.records(models, corpus, tests, options.rows), options.csv)
-    print(f"{options.csv}: {lines} lines, {len(models)} models")
+    lines = summary.write_table(summary.records(models, corpus, tests, options.rows), options.results)
+    print(f"{options.results}: {lines} lines, {len(models)} models")
     return 0
 
 

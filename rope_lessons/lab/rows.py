@@ -31,7 +31,7 @@ class TableRow:
     """A row of the table.
 
     Args:
-        name: what the command line and the CSV call it. ``-logn`` is the log n scale in training and at test,
+        name: what the command line and the table call it. ``-logn`` is the log n scale in training and at test,
             ``-logn-test`` its clipped form at test only (log n† in the book), ``-w`` a window, ``-k`` the divisor of
             far distances, ``-f`` a number of full layers.
         method: what is trained, and what is tested.

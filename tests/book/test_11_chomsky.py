@@ -376,7 +376,7 @@ def test_results_are_the_runners():
 
 def test_published_start_gives_one_answer_to_all():
     """Even pairs, sinusoidal, plain, embeddings of 0.16: seeds 0 and 1 always say even, seed 2 odd."""
-    path = results.PACKAGED.with_name("chomsky_published_start.csv")
+    path = results.PACKAGED.with_name("chomsky_published_start.json")
     rows = [r for r in results.read(path) if r.positions == "sinusoidal"]
     found = {(r.seed, r.length): r.accuracy for r in rows}
     assert {r[:4] for r in rows} == {("even_pairs", "transformer", "sinusoidal", "plain")}

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RUN = [
     "--task", "even_pairs", "--model", "rnn", "--seeds", "0", "1", "--learning-rate", "1e-2", "--side-by-side", "2",
-    "--device", "cpu", "--quiet", "--save-every", "0", "--results", "new/a.csv", "copy.csv",
+    "--device", "cpu", "--quiet", "--save-every", "0", "--results", "new/a.json", "copy.json",
     "--checkpoints", "unfinished", "--set", "longest=6", "batch=3", "steps=2", "test_lengths=7+9", "samples=4",
     "hidden=8",
 ]  # fmt: skip
@@ -120,7 +120,7 @@ def facts(folder: Path) -> dict[str, Any]:
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
     found = {
         name: [{key: value for key, value in line.items() if key not in ON_THE_WALL} for line in results.lines(path)]
-        for name in ("new/a.csv", "copy.csv")
+        for name in ("new/a.json", "copy.json")
         if (path := folder / name).exists()
     }
     return {"files": files, "results": found}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,12 +17,13 @@ from rope_lessons.chomsky import results
 from rope_lessons.chomsky.__main__ import main
 from rope_lessons.chomsky.grid import jobs
 from rope_lessons.chomsky.training import Protocol, Training
+from rope_lessons.stored import write_results
 from tools.project import ROOT
 
 SMALL = ["longest=6", "batch=3", "test_lengths=7+9", "samples=4", "hidden=8", "steps=2"]
 PROTOCOL = Protocol(longest=6, batch=3, test_lengths=(7, 9), samples=4, hidden=8, steps=2)
 JOB = ["--task", "even_pairs", "--model", "rnn", "--seeds", "0", "--learning-rate", "1e-3"]
-HERE = ["--results", "a.csv", "--checkpoints", "unfinished", "--device", "cpu", "--quiet", "--set", *SMALL]
+HERE = ["--results", "a.json", "--checkpoints", "unfinished", "--device", "cpu", "--quiet", "--set", *SMALL]
 GOOD = [*JOB, *HERE]
 ROPE = ["--model", "transformer", "--positions"]  # a model whose positions can run out
 
@@ -30,7 +32,7 @@ WRONG: list[tuple[list[str] | tuple[str, ...], str]] = [
     # which jobs
     ((), "9000 jobs: choose some with --task, .*--learning-rate, see them with --list, or take all of them with --all"),
     (("--protocol", "reduced", "--minutes", "5"), "choose some with --task"),
-    (("--results", "a.csv", "--quiet"), "choose some with --task"),
+    (("--results", "a.json", "--quiet"), "choose some with --task"),
     (["--all"], "--all takes the whole grid: leave it out or leave out --task, --model, --seeds, --learning-rate"),
     (["--task", "parity"], "argument --task: invalid choice: 'parity'"),
     (["--task", "all", "even_pairs"], "--task must be all, or some of the tasks, got all even_pairs"),
@@ -101,24 +103,25 @@ WRONG: list[tuple[list[str] | tuple[str, ...], str]] = [
     (["--shard", "-1/2"], "--shard.*"),
     (["--shard", "a/b"], "--shard must be i/n with i from 0 to n-1, got 'a/b'"),
     # files
-    (["--results", "a.csv", "./a.csv"], r"--results has a\.csv twice"),
+    (["--results", "a.json", "./a.json"], r"--results has a\.json twice"),
     (["--results", "folder"], "--results must be a file that can be written, got 'folder': it is a folder"),
-    (["--results", "a.csv", "folder"], "--results must be a file that can be written, got 'folder': it is a folder"),
-    (["--results", "file/a.csv"], "--results must be a file that can be written, got 'file/a.csv': .*"),
-    (["--results", "/proc/a.csv"], "--results must be a file that can be written, got '/proc/a.csv': .*"),
-    (["--results", f"{'x' * 300}.csv"], "--results must be a file that can be written, got 'xxx"),
-    (["--results", "garbage.csv"], "garbage.csv is damaged: it is no CSV in UTF-8, "),
-    (["--results", "nul.csv"], r"nul.csv is damaged: .*line 2"),
-    (["--results", "empty.csv"], "empty.csv is damaged: it is empty"),
-    (["--results", "foreign.csv"], "foreign.csv must have the columns task, .*, got a, b, c"),
-    (["--results", "a.csv", "foreign.csv"], "foreign.csv must have the columns task, .*, got a, b, c"),
-    (["--results", "cut.csv"], "cut.csv is damaged: its last line is cut off"),
-    (["--results", "short.csv"], "short.csv is damaged: line 3 has 7 of 23 columns"),
-    (["--results", "long.csv"], "long.csv is damaged: line 3 has 24 of 23 columns"),
-    (["--results", "number.csv"], "number.csv is damaged: line 3: accuracy cannot be 'much'"),
-    (["--results", "nan.csv"], "nan.csv is damaged: line 3: accuracy must be a number from 0 to 1, got nan"),
-    (["--results", "task.csv"], "task.csv is damaged: line 3: task must be one of .*, got 'chess'"),
-    (["--results", "a.csv", "cut.csv"], "cut.csv is damaged: its last line is cut off"),
+    (["--results", "a.json", "folder"], "--results must be a file that can be written, got 'folder': it is a folder"),
+    (["--results", "file/a.json"], "--results must be a file that can be written, got 'file/a.json': .*"),
+    (["--results", "/proc/a.json"], "--results must be a file that can be written, got '/proc/a.json': .*"),
+    (["--results", f"{'x' * 300}.json"], "--results must be a file that can be written, got 'xxx"),
+    (["--results", "garbage.json"], "garbage.json is no file of results, or damaged: .*can't decode"),
+    (["--results", "nul.json"], "nul.json is no file of results, or damaged: Expecting value"),
+    (["--results", "empty.json"], "empty.json is no file of results, or damaged: Expecting value"),
+    (["--results", "foreign.json"], "foreign.json must have a table 'rows' with task, .*; it lacks task, "),
+    (["--results", "a.json", "foreign.json"], "foreign.json must have a table 'rows' with task, .*; it lacks task, "),
+    (["--results", "lacking.json"], "lacking.json must have a table 'rows' with .*; it lacks accuracy, seconds$"),
+    (["--results", "cut.json"], "cut.json is no file of results, or damaged: "),
+    (["--results", "short.json"], "short.json is no file of results, or damaged: "),
+    (["--results", "number.json"], "number.json is damaged: row 2: accuracy must be a number .* got 'much'"),
+    (["--results", "share.json"], "share.json is damaged: row 2: accuracy must be a number from 0 to 1, got 1.5"),
+    (["--results", "reduced.json"], "reduced.json is damaged: row 2: reduced must be True or False, got 1"),
+    (["--results", "task.json"], "task.json is damaged: row 2: task must be one of .*, got 'chess'"),
+    (["--results", "a.json", "cut.json"], "cut.json is no file of results, or damaged: "),
     (["--checkpoints", "file"], "--checkpoints must be a folder that can be written to, got 'file': .*"),
     (["--checkpoints", "file/deeper"], "--checkpoints must be a folder that can be written to, got 'file/deeper': .*"),
     (["--checkpoints", "/proc/unfinished"], "--checkpoints must be a folder that can be written to, got '/proc/.*"),
@@ -135,39 +138,38 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-    lines = good_lines()
-    head, first, second, *rest = lines
-    values = second.split(",")
-    accuracy, task = results.COLUMNS.index("accuracy"), results.COLUMNS.index("task")
-
-    def with_value(place: int, value: str) -> str:
-        return ",".join([*values[:place], value, *values[place + 1 :]])
-
-    contents = {
+    first, second = good_lines()
+    results.append(Path("good.json"), [first, second])
+    good = Path("good.json").read_text()
+    for name, content in {
         "file": "a file\n",
-        "empty.csv": "",
-        "foreign.csv": "a,b,c\n1,2,3\n",
-        "cut.csv": "\n".join(lines)[:-5],
-        "short.csv": "\n".join([head, first, ",".join(values[:7]), *rest, ""]),
-        "long.csv": "\n".join([head, first, f"{second},more", *rest, ""]),
-        "number.csv": "\n".join([head, first, with_value(accuracy, "much"), *rest, ""]),
-        "nan.csv": "\n".join([head, first, with_value(accuracy, "nan"), *rest, ""]),
-        "task.csv": "\n".join([head, first, with_value(task, "chess"), *rest, ""]),
-    }
-    for name, content in contents.items():
+        "empty.json": "",
+        "cut.json": good[:-5],
+        "short.json": re.sub(r"\[[^[]*, (.*\]\])", r"[\1", good),
+    }.items():
         Path(name).write_text(content)
-    Path("garbage.csv").write_bytes(bytes(range(128, 256)) * 9)
-    Path("nul.csv").write_bytes("\n".join([head, "\0" * 40, ""]).encode())
+    Path("garbage.json").write_bytes(bytes(range(128, 256)) * 9)
+    Path("nul.json").write_bytes(bytes(40))
+    write_results(Path("foreign.json"), {"rows": [{"task": 1}]}, others=[first])
+    lacking = {name: value for name, value in first.items() if name not in ("accuracy", "seconds")}
+    write_results(Path("lacking.json"), {}, rows=[lacking])
+    changes = {
+        "number": ("accuracy", "much"),
+        "share": ("accuracy", 1.5),
+        "reduced": ("reduced", 1),
+        "task": ("task", "chess"),
+    }
+    for name, (column, value) in changes.items():
+        write_results(Path(f"{name}.json"), {}, rows=[first, {**second, column: value}])
     Path("folder").mkdir()
     return tmp_path
 
 
 @cache
-def good_lines() -> list[str]:
+def good_lines() -> list[dict[str, Any]]:
     """What a results file has in it."""
     training = Training(jobs(["even_pairs"], ["rnn"], seeds=[3], learning_rates=[1e-3]), PROTOCOL)
-    values = results.lines_of(training.evaluate(), PROTOCOL, "regular", {training.jobs[0]: 0.5}, 1.0, training.device)
-    return [",".join(results.COLUMNS), *(",".join(f'"{line[name]}"' for name in results.COLUMNS) for line in values)]
+    return results.lines_of(training.evaluate(), PROTOCOL, "regular", {training.jobs[0]: 0.5}, 1.0, training.device)
 
 
 def files(folder: Path) -> dict[Path, bytes | None]:
@@ -193,14 +195,13 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_good_command_line_is_good(folder, capsys):
     """So it is what the others add to it that is refused."""
     assert code_of(GOOD) == 0
-    assert len(results.read("a.csv")) == 2
+    assert len(results.read("a.json")) == 2
     assert "1 jobs, 1 in this part, 1 left" in capsys.readouterr().out
 
 
 def test_a_good_file_is_read(folder, capsys):
     """So it is what was done to the bad ones that is refused."""
-    Path("a.csv").write_text("\n".join([*good_lines(), ""]))
-    assert code_of([*GOOD, "--seeds", "3", "--list"]) == 0
+    assert code_of([*GOOD, "--results", "good.json", "--seeds", "3", "--list"]) == 0
     assert "1 jobs, 1 in this part, 0 left" in capsys.readouterr().out
 
 
@@ -219,9 +220,9 @@ def test_bad_command_line(folder, untrained, capsys, added, said):
 def test_the_last_line_says_what_is_left(folder, capsys):
     """Also when the time is over, and when there was nothing left to do."""
     for minutes, told in (
-        ("1e-9", "a.csv: 0 of these jobs are done, 1 left. The same command goes on from there."),
-        ("inf", "a.csv: 1 of these jobs are done, 0 left."),
-        ("inf", "a.csv: 1 of these jobs are done, 0 left."),
+        ("1e-9", "a.json: 0 of these jobs are done, 1 left. The same command goes on from there."),
+        ("inf", "a.json: 1 of these jobs are done, 0 left."),
+        ("inf", "a.json: 1 of these jobs are done, 0 left."),
     ):
         assert code_of([*GOOD, "--minutes", minutes]) == 0
         assert capsys.readouterr().out.splitlines()[-1] == told
@@ -267,7 +268,7 @@ def test_nothing_is_made_by_a_list(folder, untrained, capsys):
 def test_real_processes(folder):
     """A few of the table: there is nothing between ``python -m`` and what the other tests call."""
     chosen = [case for case in WRONG if case[0] in ((), ["--minutes", "nan"], ["--device", "banana"])]
-    chosen += [case for case in WRONG if case[0] in (["--seeds", "-1"], ["--results", "cut.csv"])]
+    chosen += [case for case in WRONG if case[0] in (["--seeds", "-1"], ["--results", "cut.json"])]
     assert len(chosen) == 5
     before = files(folder)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

@@ -20,6 +20,7 @@ import torch
 from rope_lessons.chomsky import results
 from rope_lessons.chomsky.__main__ import main
 from rope_lessons.chomsky.training import Training
+from rope_lessons.stored import write_results
 from tests.chomsky.crash import KILLED, RUN, facts
 from tools.project import ROOT
 
@@ -76,7 +77,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing(report, disk):
             assert begin.startswith("python -m rope_lessons.chomsky: [Errno ")
             assert (run["code"], end) == (1, "\n")
             files.add(Path(file).suffix)
-        assert files == ({".checkpoint"} if kind == "limit" else {".checkpoint", ".csv"})
+        assert files == ({".checkpoint"} if kind == "limit" else {".checkpoint", ".json"})
         assert [run for run in (*full, enough) if run["again"] != [0, ""] or not run["same"]] == []
 
 
@@ -145,7 +146,7 @@ def foreign(path: Path) -> None:
 
 
 def other_columns(path: Path) -> None:
-    path.write_text("a,b\n1,2\n")
+    write_results(path, {}, rows=[{"a": 1, "b": 2}])
 
 
 def folder(path: Path) -> None:
@@ -163,9 +164,9 @@ def gone(path: Path) -> None:
 
 
 BYTES = [flip(0), flip(0.5), flip(1), cut, last_byte, longer, empty, garbage, foreign]
-TEXT = [cut, last_byte, longer, empty, zeros, garbage, foreign, other_columns, folder]
+TEXT = [cut, longer, empty, zeros, garbage, foreign, other_columns, folder]
 CHECKPOINT, PREVIOUS, LOCK = "unfinished/*.checkpoint", "unfinished/*.previous", "unfinished/locks/*.lock"
-UNFINISHED = [f"{name}.unfinished" for name in ("unfinished/*.checkpoint", "new/a.csv", "copy.csv")]
+UNFINISHED = [f"{name}.unfinished" for name in ("unfinished/*.checkpoint", "new/a.json", "copy.json")]
 
 # What is damaged, how, and what is told; None where the run goes on as if nothing had been.
 DAMAGES: list[tuple[list[str], Callable[[Path], object], str | None]] = [
@@ -175,8 +176,8 @@ DAMAGES: list[tuple[list[str], Callable[[Path], object], str | None]] = [
     ([CHECKPOINT, PREVIOUS], gone, None),
     ([CHECKPOINT], folder, r"Is a directory: 'unfinished/.*\.checkpoint'"),
     ([PREVIOUS], folder, r"Is a directory: 'unfinished/.*\.checkpoint' -> 'unfinished/.*\.previous'"),
-    *((["new/a.csv"], damage, r"new/a\.csv.* (is damaged|must have|it is a folder)") for damage in TEXT),
-    *((["copy.csv"], damage, r"copy\.csv.* (is damaged|must have|it is a folder)") for damage in TEXT),
+    *((["new/a.json"], damage, r"new/a\.json.* (is no file of results|must have|it is a folder)") for damage in TEXT),
+    *((["copy.json"], damage, r"copy\.json.* (is no file of results|must have|it is a folder)") for damage in TEXT),
     *(([name], damage, None) for name in UNFINISHED for damage in (garbage, empty)),
     *(([name], folder, r"Is a directory, so this was not written: '.*'") for name in UNFINISHED),
     *(([LOCK], damage, None) for damage in (garbage, empty)),
@@ -237,5 +238,5 @@ def put_right(path: Path, start: Path) -> None:
         path.rmdir()
     else:
         path.unlink()
-    if path.suffix in (".csv", ".lock"):
+    if path.suffix in (".json", ".lock"):
         shutil.copy(start / path, path)

@@ -367,7 +367,7 @@ def lines(seed: int) -> list[dict[str, object]]:
 
 
 def test_results_file(tmp_path):
-    path = tmp_path / "deep" / "results.csv"
+    path = tmp_path / "deep" / "results.json"
     for seed in (0, 1):
         results.append(path, lines(seed))
     rows = results.read(path)
@@ -376,7 +376,7 @@ def test_results_file(tmp_path):
     assert rows[0].reduced is True
     assert results.done(path, TINY) == {f"even_pairs/rnn/none/plain/0.01/{seed}" for seed in (0, 1)}
     assert results.done(path, replace(TINY, batch=4)) == set()
-    first = results.lines(path)[0]
+    first = next(iter(results.lines(path)))
     for name in ("date", "version", "torch", "python", "hardware", "protocol", "changes", "seconds"):
         assert first[name]
     found = results.scores(rows, 7, 9)
@@ -386,29 +386,40 @@ def test_results_file(tmp_path):
 
 def test_a_damaged_file_is_refused(tmp_path):
     """Nothing is added to it, and nothing of it is thrown away: a file that is written whole has no half lines."""
-    path = tmp_path / "results.csv"
+    path = tmp_path / "results.json"
     results.append(path, lines(0))
-    damaged = path.read_bytes() + b"even_pairs,rnn,no"
+    damaged = path.read_bytes()[:-20]
     path.write_bytes(damaged)
     for use in (results.read, lambda path: results.done(path, TINY), lambda path: results.append(path, lines(1))):
-        with pytest.raises(results.DamagedResults, match=r"results\.csv is damaged: its last line is cut off\. Put"):
+        with pytest.raises(ValueError, match=r"results\.json is no file of results, or damaged: "):
             use(path)
     assert path.read_bytes() == damaged
 
 
+def test_a_training_that_went_astray(tmp_path):
+    """Its loss is no number, and its accuracy is kept."""
+    found = [{"job": jobs(["even_pairs"], ["rnn"], seeds=[0], learning_rates=[1e-2])[0], "test_positions": "plain",
+              "length": length, "accuracy": 0.5} for length in TINY.test_lengths]  # fmt: skip
+    for loss in (math.nan, math.inf):
+        path = tmp_path / f"{loss}.json"
+        rows = results.lines_of(found, TINY, "regular", {found[0]["job"]: loss}, 1.0, torch.device("cpu"))
+        results.append(path, rows)
+        assert results.lines(path)["train_loss"] == [None, None]
+        assert results.done(path, TINY) == {found[0]["job"].name}
+
+
 def test_lines_are_written_once(tmp_path):
     """A process that was killed between two files adds to each what it does not have yet."""
-    path = tmp_path / "results.csv"
+    path = tmp_path / "results.json"
     results.append(path, lines(0))
     results.append(path, lines(0) + lines(1))
     assert [(row.seed, row.length) for row in results.read(path)] == [(0, 7), (0, 9), (1, 7), (1, 9)]
 
 
 def test_a_job_without_all_its_lines_is_not_done(tmp_path):
-    """So lines that were damaged can be deleted."""
-    path = tmp_path / "results.csv"
-    results.append(path, lines(0) + lines(1))
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    """So it is measured again."""
+    path = tmp_path / "results.json"
+    results.append(path, lines(0) + lines(1)[:-1])
     assert results.done(path, TINY) == {"even_pairs/rnn/none/plain/0.01/0"}
     results.append(path, lines(1))
     assert results.done(path, TINY) == {f"even_pairs/rnn/none/plain/0.01/{seed}" for seed in (0, 1)}
@@ -444,7 +455,7 @@ SMALL_RUN = [
 
 
 def paths(folder: Path) -> list[str]:
-    return ["--results", str(folder / "a.csv"), str(folder / "copy.csv"), "--checkpoints", str(folder / "unfinished")]
+    return ["--results", str(folder / "a.json"), str(folder / "copy.json"), "--checkpoints", str(folder / "unfinished")]
 
 
 def test_command_line_skips_what_is_done(tmp_path, capsys):
@@ -455,9 +466,9 @@ def test_command_line_skips_what_is_done(tmp_path, capsys):
     for shard in ("0/2", "1/2", "0/1"):
         main([*SMALL_RUN, *paths(tmp_path), "--shard", shard])
     assert "6 jobs, 6 in this part, 0 left" in capsys.readouterr().out
-    rows = results.read(tmp_path / "a.csv")
+    rows = results.read(tmp_path / "a.json")
     assert len(rows) == len({(row[:6], row.length) for row in rows}) == 6 * 2
-    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "copy.csv").read_bytes()
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "copy.json").read_bytes()
     assert not list((tmp_path / "unfinished").glob("*.checkpoint"))
 
 
@@ -466,9 +477,9 @@ def test_a_job_of_another_process_is_left_to_it(tmp_path):
     protocol = changed(PUBLISHED, SMALL_RUN[SMALL_RUN.index("--set") + 1 :])
     with lock(tmp_path / "unfinished", protocol, "even_pairs/rnn/none/plain/0.001/1"):
         main(arguments)
-    assert {row.seed for row in results.read(tmp_path / "a.csv")} == {0}
+    assert {row.seed for row in results.read(tmp_path / "a.json")} == {0}
     main(arguments)
-    assert {row.seed for row in results.read(tmp_path / "a.csv")} == {0, 1}
+    assert {row.seed for row in results.read(tmp_path / "a.json")} == {0, 1}
 
 
 def test_torchrun_says_which_part(monkeypatch, tmp_path, capsys):
@@ -491,7 +502,7 @@ def test_a_killed_process_goes_on(tmp_path):
     assert list((tmp_path / "unfinished").glob("*.previous"))
     for folder in (tmp_path, tmp_path / "undisturbed"):
         main([*arguments, *paths(folder)])
-    interrupted, whole = (results.lines(folder / "a.csv") for folder in (tmp_path, tmp_path / "undisturbed"))
+    interrupted, whole = (results.lines(folder / "a.json") for folder in (tmp_path, tmp_path / "undisturbed"))
     for name in ("seed", "positions", "length", "accuracy", "train_loss"):
         assert [line[name] for line in interrupted] == [line[name] for line in whole]
 
@@ -499,7 +510,7 @@ def test_a_killed_process_goes_on(tmp_path):
 def test_deadline_leaves_a_checkpoint(tmp_path):
     endless = [word.replace("steps=10", "steps=1000000") for word in SMALL_RUN]
     main([*endless, *paths(tmp_path), "--minutes", "0.01"])
-    assert not (tmp_path / "a.csv").exists()
+    assert not (tmp_path / "a.json").exists()
     assert list((tmp_path / "unfinished").glob("*.checkpoint"))
 
 

@@ -123,7 +123,7 @@ def train(root: Path) -> None:
 
 def table(root: Path) -> None:
     rows = ["--rows", "rope", "--factors", "1", "--windows", "2"]
-    command(root, "table", str(root / "runs"), "--csv", str(root / "table.csv"), *rows)
+    command(root, "table", str(root / "runs"), "--results", str(root / "table.json"), *rows)
 
 
 def pack(root: Path) -> None:

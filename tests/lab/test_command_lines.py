@@ -66,7 +66,7 @@ TABLE: list[tuple[list[str], str]] = [
     *((["runs", "--minutes", value], "minutes") for value in ("x", "nan", "-1", "-inf")),
     *((["runs", "--rows", *values], "rows") for values in ([], [""], ["nonsense"], ["rope", "rop"], ["kna"])),
     *((["runs", "--device", value], "device") for value in ("", "foo", "cuda:99", "meta")),
-    *((["runs", "--csv", value], "csv") for value in (".", "runs", "file/table.csv", "/proc/nowhere/table.csv")),
+    *((["runs", "--results", value], "results") for value in (".", "runs", "file/table.json", "/proc/nowhere/a.json")),
     *((["runs", "--corpus", value], "corpus") for value in ("", "nothing", "file")),
     (["runs", "--corpus", "other"], "was trained on another corpus"),
     *((["runs", "--cache", value], "cache") for value in ("file", "/proc/nowhere")),
@@ -153,7 +153,7 @@ def test_train_refuses(place, capsys, monkeypatch, arguments, named):
 @pytest.mark.parametrize(("arguments", "named"), TABLE)
 def test_table_refuses(place, capsys, monkeypatch, arguments, named):
     monkeypatch.chdir(place)
-    own = [*OWN, "--csv", "new.csv", "--factors", "1", "2", "--windows", "2", "--rows", "rope"]
+    own = [*OWN, "--results", "new.json", "--factors", "1", "2", "--windows", "2", "--rows", "rope"]
     told = refuse(lab.main, ["table", *own, "--quiet", *arguments], place, capsys)
     assert re.search(rf"^python -m rope_lessons\.lab( table)?: .*({named})", told), told
 

@@ -62,7 +62,7 @@ def train(root: Path, *more: str) -> int:
 
 
 def table(root: Path) -> int:
-    return run(root, "table", str(root / "runs"), "--csv", str(root / "table.csv"), *ROWS)
+    return run(root, "table", str(root / "runs"), "--results", str(root / "table.json"), *ROWS)
 
 
 def contents(root: Path) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def test_no_room_for_a_checkpoint(made, disk, capsys):
         ("runs", train, "runs/{SEED}/losses.csv"),
         ("runs/{SEED}/trained.json", table, "runs/{SEED}/trained.json"),
         ("runs/{SEED}/tests/rope.npz", table, "runs/{SEED}/trained.json"),
-        ("table.csv", table, "table.csv"),
+        ("table.json", table, "table.json"),
     ],
 )
 def test_no_room_at_all(disk, made, capsys, gone, command, file):
@@ -319,11 +319,11 @@ def test_both_checkpoints_damaged(root, capsys, damage):
     assert re.search(r"train: no checkpoint in .* can be used: .*-00000006\.safetensors is damaged.*Delete", said)
 
 
-@pytest.mark.parametrize(("file", "command"), [(f"runs/{SEED}/losses.csv", train), ("table.csv", table)])
+@pytest.mark.parametrize(("file", "command"), [(f"runs/{SEED}/losses.csv", train), ("table.json", table)])
 def test_what_is_written_anew_in_any_case(root, made, capsys, damage, file, command):
     damage(root / file)
     if (root / file).is_dir():
-        assert re.search(rf"Is a directory.*{file}|csv must be .*{file}", refused(root, command, capsys))
+        assert re.search(rf"Is a directory.*{file}|results must be .*{file}", refused(root, command, capsys))
     else:
         assert command(root) == 0
         assert contents(root) == contents(made)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import shutil
 import zipfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import torch
 from experiments import table
 from rope_lessons.lab import checkpoint, sizes, text, training
 from rope_lessons.lab.rows import OWN
+from rope_lessons.lab.table.lines import read_table
 from rope_lessons.lab.training import Recipe
 from rope_lessons.stored import InUseError, read_results
 
@@ -69,8 +69,7 @@ def test_trainings_one_after_the_other(options, tmp_path, capsys):
 
 
 def rows_of(root: Path) -> set[str]:
-    with (root / "results" / "table_tiny.csv").open() as file:
-        return {line["row"] for line in csv.DictReader(file)}
+    return {line.row for line in read_table(root / "results" / "table_tiny.json")}
 
 
 def test_too_many_passes(options, tiny, monkeypatch):

@@ -1,4 +1,4 @@
-"""The table as the chapter reads it: the CSV, the published rows, the knobs in words, and the shipped models."""
+"""The table as the chapter reads it: the lines, the published rows, the knobs in words, and the shipped models."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from rope_lessons.lab.table.lines import PACKAGED, Line, pick, read_table, recip
 from rope_lessons.lab.table.published import published_rows
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Team
+from rope_lessons.stored import read_results, write_results
 
 CPU = Team(torch.device("cpu"))
 TESTS = Evaluation(factors=(1, 2, 4), windows=3, depths=(0.0, 1.0))
@@ -41,19 +42,17 @@ def test_read_gives_what_was_written(trained, corpus, tmp_path):
     names = ["rope", "rerope-w16"]
     jobs.count_all(models, corpus, TESTS, names)
     written = list(summary.records(models, corpus, TESTS, names))
-    summary.write_csv(written, tmp_path / "table.csv")
-    lines = read_table(tmp_path / "table.csv")
+    summary.write_table(written, tmp_path / "table.json")
+    lines = read_table(tmp_path / "table.json")
     assert len(lines) == len(written)
     for line, record in zip(lines, written, strict=True):
-        assert line.along == tuple(float(part) for part in record["along"].split())
-        for name in set(Line._fields) - {"along"}:
-            value = getattr(line, name)
-            assert value == type(value)(record[name])
+        assert line.along == tuple(record["along"])
+        assert {name: getattr(line, name) for name in set(Line._fields) - {"along"}}.items() <= record.items()
     assert row_names(lines) == names
     assert pick(lines, "rope", "repeated", 4, "loss").length == 128
     assert pick(lines, OWN, times=1).value == pick(lines, "rope", times=1).value
-    about = recipe_of(tmp_path / "table.csv")
-    assert about["steps"] == "2"
+    about = recipe_of(tmp_path / "table.json")
+    assert about["steps"] == 2
     assert "row" not in about
 
 
@@ -63,21 +62,18 @@ def test_a_line_that_is_not_there():
 
 
 def test_another_file_is_no_table(tmp_path):
-    (tmp_path / "x.csv").write_text("row,value\nrope,1\n")
-    with pytest.raises(ValueError, match="must be a table with the columns"):
-        read_table(tmp_path / "x.csv")
+    for tables in ({}, {"lines": []}, {"lines": [{"row": "rope", "value": 1.0}]}):
+        write_results(tmp_path / "x.json", {}, **tables)
+        with pytest.raises(ValueError, match=r"x\.json must have a table 'lines' with row, .*; it lacks .*low"):
+            read_table(tmp_path / "x.json")
 
 
 def test_a_damaged_table_is_named_with_its_line(tmp_path):
-    lines = PACKAGED.read_text().splitlines(keepends=True)[:4]
-    place = lines[0].split(",").index("value")
-    values = lines[2].split(",")
-    told = r"x\.csv is damaged: line 3, could not convert string to float: "
-    for value in ("0.7x", ""):
-        lines[2] = ",".join([*values[:place], value, *values[place + 1 :]])
-        (tmp_path / "x.csv").write_text("".join(lines))
-        with pytest.raises(ValueError, match=f"{told}'{value}'"):
-            read_table(tmp_path / "x.csv")
+    first, second, *others = read_results(PACKAGED)["lines"]
+    for value, told in (("0.7x", "could not convert string to float: '0.7x'"), (None, "float.* must be .* number")):
+        write_results(tmp_path / "x.json", {}, lines=[first, {**second, "value": value}, *others[:3]])
+        with pytest.raises(ValueError, match=rf"x\.json is damaged: line 2 of the table, {told}"):
+            read_table(tmp_path / "x.json")
 
 
 # --- the published table -------------------------------------------------------------------------------------------
@@ -273,8 +269,8 @@ def test_difference_is_that_of_the_accuracies(trained, corpus, tmp_path):
     models = finished.find([trained])
     names = ["rope", "rerope-w16"]
     jobs.count_all(models, corpus, TESTS)
-    summary.write_csv(summary.records(models, corpus, TESTS, names), tmp_path / "table.csv")
-    lines = read_table(tmp_path / "table.csv")
+    summary.write_table(summary.records(models, corpus, TESTS, names), tmp_path / "table.json")
+    lines = read_table(tmp_path / "table.json")
     stored = json.loads(json.dumps(document_hits(models, corpus, TESTS, times=4)))
     for kind in ("not repeated", "repeated"):
         first, second = (pick(lines, name, kind, 4).value for name in names)

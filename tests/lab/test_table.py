@@ -1,12 +1,12 @@
-"""The table: what is counted, the intervals, the tax, and the command that makes the CSV."""
+"""The table: what is counted, the intervals, the tax, and the command that makes the table."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 import zipfile
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from rope_lessons.lab.table.packed import CONTENTS, pack, unpack
 from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Team
-from rope_lessons.stored import InUseError, read_sealed, sealed, write_sealed
+from rope_lessons.stored import InUseError, read_results, read_sealed, sealed, write_sealed
 
 CPU = Team(torch.device("cpu"))
 TESTS = Evaluation(factors=(1, 2, 4), windows=6, depths=(0.0, 0.5, 1.0))
@@ -162,60 +162,50 @@ def runs(tiny, corpus, tmp_path, monkeypatch):
     for recipe in (tiny, replace(tiny, seed=1), replace(tiny, scheme="hwfa-w16")):
         training.train(recipe, corpus, command.folder_of(recipe, "tiny", tmp_path / "runs"), CPU, quiet=True)
     rows = ["rope", "pi", "rerope-w16-logn-test", "hwfa-w16"]
-    return ["table", str(tmp_path / "runs"), "--csv", str(tmp_path / "table.csv"), "--rows", *rows,
+    return ["table", str(tmp_path / "runs"), "--results", str(tmp_path / "table.json"), "--rows", *rows,
             "--factors", "1", "2", "4", "--windows", "6", "--device", "cpu", "--quiet"]  # fmt: skip
-
-
-def read(path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf8") as file:
-        return list(csv.DictReader(file))
-
-
-def where_is(lines: list[dict[str, str]], **where: str) -> list[dict[str, str]]:
-    return [line for line in lines if where.items() <= line.items()]
 
 
 def test_the_table(runs, tiny, corpus, tmp_path, monkeypatch, capsys):
     assert command.main([*runs, "--minutes", "0"]) == 0
     assert "The time is over" in capsys.readouterr().err
-    assert not (tmp_path / "table.csv").exists()
+    assert not (tmp_path / "table.json").exists()
     assert command.main(runs) == 0
-    lines = read(tmp_path / "table.csv")
-    assert {line["row"] for line in lines} == {OWN, "rope", "pi", "rerope-w16-logn-test", "hwfa-w16"}
+    lines = read_results(tmp_path / "table.json")["lines"]
+    assert set(lines["row"]) == {OWN, "rope", "pi", "rerope-w16-logn-test", "hwfa-w16"}
 
-    def find(row: str, **where: str) -> dict[str, str]:
-        (line,) = where_is(lines, **{"row": row, "training": "rope", **where})
+    def find(row: str, **where: Any) -> dict[str, Any]:
+        (line,) = lines.where(**{"row": row, "training": "rope", **where})
         return line
 
     for row in ("rope", "pi", "rerope-w16-logn-test"):
-        for times in ("1", "2", "4"):
+        for times in (1, 2, 4):
             for kind in scoring.SETS:
                 line = find(row, times=times, set=kind, metric="accuracy")
-                assert float(line["low"]) <= float(line["value"]) <= float(line["high"])
-                assert (line["seeds"], line["documents"], line["predictions"]) == ("2", "3", "768")
-                parts = [float(part) for part in line["along"].split()]
-                assert len(parts) == 16
-                assert sum(parts) / 16 == pytest.approx(float(line["value"]), abs=1e-4)
+                assert line["low"] <= line["value"] <= line["high"]
+                assert (line["seeds"], line["documents"], line["predictions"]) == (2, 3, 768)
+                assert len(line["along"]) == 16
+                assert sum(line["along"]) / 16 == pytest.approx(line["value"], abs=1e-4)
             found = find(row, times=times, set="passkey", metric="found")
-            assert len(found["along"].split()) == 5
-            assert (found["depths"], found["predictions"]) == ("0 0.25 0.5 0.75 1", "30")
-        own = float(find(OWN, times="1", set="not repeated", metric="accuracy")["value"])
-        here = float(find(row, times="1", set="not repeated", metric="accuracy")["value"])
-        assert float(find(row, metric="tax")["value"]) == pytest.approx(own - here, abs=2e-6)
-    assert float(find("rope", metric="tax")["value"]) == 0
+            assert len(found["along"]) == 5
+            assert (found["depths"], found["predictions"]) == ("0 0.25 0.5 0.75 1", 30)
+        own = find(OWN, times=1, set="not repeated", metric="accuracy")["value"]
+        here = find(row, times=1, set="not repeated", metric="accuracy")["value"]
+        assert find(row, metric="tax")["value"] == pytest.approx(own - here, abs=2e-6)
+    assert find("rope", metric="tax")["value"] == 0
     line = find("pi", metric="tax")
-    assert (line["training"], line["seed_list"], line["steps"], line["size"]) == ("rope", "0 1", "12", "tiny")
+    assert (line["training"], line["seed_list"], line["steps"], line["size"]) == ("rope", "0 1", 12, "tiny")
     assert line["corpus_sha256"] == corpus.about["sha256"]
     for column in ("parameters", "checkpoints", "torch", "python", "rope_lessons", "hardware", "date", "learning_rate"):
         assert line[column]
-    assert find("hwfa-w16", training="hwfa-w16", metric="tax")["seeds"] == "1"
+    assert find("hwfa-w16", training="hwfa-w16", metric="tax")["seeds"] == 1
 
     with monkeypatch.context() as patch:  # nothing is counted a second time
         patch.setattr(jobs, "count", lambda *_: pytest.fail("counted again"))
         assert command.main(runs) == 0
-    assert read(tmp_path / "table.csv") == lines
-    assert {line["script"] for line in lines} == {"python -m rope_lessons.lab table"}
-    assert {line["windows"] for line in lines} == {"6"}
+    assert list(read_results(tmp_path / "table.json")["lines"]) == list(lines)
+    assert set(lines["script"]) == {"python -m rope_lessons.lab table"}
+    assert set(lines["windows"]) == {6}
     folder = tmp_path / "runs" / "tiny" / "rope" / "seed-1"
     for path in folder.glob("*.*"):
         path.unlink()

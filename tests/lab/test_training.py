@@ -570,9 +570,9 @@ def test_the_command_refuses_places_that_cannot_be_written_to(refused, tiny, fol
     for place in (tmp_path / "file", tmp_path / "file" / "runs", Path("/proc/nowhere")):
         said = refused("train", *own, "--config", "tiny", "--quiet", "--out", str(place))
         assert said.startswith(f"out must be a folder that can be written to, got '{place}/tiny/rope/seed-0': [Errno ")
-    for place in (tmp_path, tmp_path / "file" / "table.csv", Path("/proc/nowhere/table.csv")):
-        said = refused("table", "runs", *own, "--csv", str(place))
-        assert said.startswith(f"csv must be a file that can be written, got '{place}': ")
+    for place in (tmp_path, tmp_path / "file" / "table.json", Path("/proc/nowhere/table.json")):
+        said = refused("table", "runs", *own, "--results", str(place))
+        assert said.startswith(f"results must be a file that can be written, got '{place}': ")
     said = refused("train", "--config", "tiny", "--corpus", str(folder_of_text), "--cache", str(tmp_path / "file"))
     assert said.startswith(f"cache must be a folder that can be written to, got '{tmp_path / 'file'}': [Errno ")
 
@@ -588,10 +588,10 @@ def test_the_command_refuses_what_the_system_refuses(refused, monkeypatch):
 def test_the_command_refuses_rows_that_no_model_serves(refused, tiny, folder_of_text, tmp_path):
     assert command.main([*line(folder_of_text, tmp_path, "--quiet"), "--config", "tiny"]) == 0
     own = ["--corpus", str(folder_of_text), "--cache", str(tmp_path / "cache"), "--device", "cpu", "--quiet"]
-    csv = tmp_path / "table.csv"
-    said = refused("table", str(tmp_path / "tiny"), *own, "--csv", str(csv), "--rows", "hwfa-w16")
+    result = tmp_path / "table.json"
+    said = refused("table", str(tmp_path / "tiny"), *own, "--results", str(result), "--rows", "hwfa-w16")
     assert "hwfa-w16" in said
-    assert not csv.exists()
+    assert not result.exists()
 
 
 def test_the_command_refuses_numbers_out_of_range(refused):

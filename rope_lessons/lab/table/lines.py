@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rope_lessons.lab.rows import OWN
 from rope_lessons.lab.table.scoring import SETS
-from rope_lessons.stored import DATA
+from rope_lessons.stored import DATA, read_rows
 
-PACKAGED = DATA / "table_gau-0.3m.csv"
+PACKAGED = DATA / "table_gau-0.3m.json"
 
 
 class Line(NamedTuple):
@@ -36,7 +35,7 @@ def read_table(path: Path | str = PACKAGED) -> list[Line]:
     """The lines of a table that ``lab.table`` wrote; by default of the one that travels with the package.
 
     Args:
-        path: of the CSV.
+        path: of the file.
 
     Raises:
         FileNotFoundError: no such file.
@@ -45,37 +44,30 @@ def read_table(path: Path | str = PACKAGED) -> list[Line]:
     Chapter 12 shows them.
     """
     found = []
-    for number, values in enumerate(_lines(path), start=2):
+    for number, values in enumerate(read_rows(Path(path), "lines", Line._fields), start=1):
         try:
             found.append(_line(values))
         except (TypeError, ValueError) as error:  # a number that is none, or is not there
-            raise ValueError(f"{path} is damaged: line {number}, {error}") from error
+            raise ValueError(f"{path} is damaged: line {number} of the table, {error}") from error
     return found
 
 
-def recipe_of(path: Path | str = PACKAGED) -> dict[str, str]:
-    """The columns that are the same in every line, as text: the training, the corpus, hardware and date.
+def recipe_of(path: Path | str = PACKAGED) -> dict[str, Any]:
+    """The columns that are the same in every line: the training, the corpus, hardware and date.
 
     Args:
-        path: of the CSV.
+        path: of the file.
     """
-    lines = _lines(path)
-    return {name: value for name, value in lines[0].items() if all(line[name] == value for line in lines)}
+    lines = read_rows(Path(path), "lines", Line._fields)
+    columns = {name: lines[name] for name in lines.columns}
+    return {name: values[0] for name, values in columns.items() if values.count(values[0]) == len(values)}
 
 
-def _lines(path: Path | str) -> list[dict[str, str]]:
-    with Path(path).open(newline="", encoding="utf8") as file:
-        lines = list(csv.DictReader(file))
-    if missing := [name for name in Line._fields if not lines or name not in lines[0]]:
-        raise ValueError(f"{path} must be a table with the columns {', '.join(Line._fields)}; missing: {missing}")
-    return lines
-
-
-def _line(values: dict[str, str]) -> Line:
-    kinds: dict[str, Callable[[str], Any]] = {
+def _line(values: Mapping[str, Any]) -> Line:
+    kinds: dict[str, Callable[[Any], Any]] = {
         **dict.fromkeys(("length", "times", "seeds", "documents", "predictions"), int),
         **dict.fromkeys(("value", "low", "high"), float),
-        "along": lambda text: tuple(float(part) for part in text.split()),
+        "along": lambda parts: tuple(map(float, parts)),
     }
     return Line(**{name: kinds.get(name, str)(values[name]) for name in Line._fields})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +18,7 @@ from rope_lessons.lab.table.jobs import check_rows
 from rope_lessons.lab.table.scoring import SETS, Counts, Evaluation, factors_of
 from rope_lessons.lab.text import Corpus
 from rope_lessons.lab.training import Recipe
-from rope_lessons.stored import write_whole
+from rope_lessons.stored import write_results
 
 
 def records(
@@ -29,7 +28,7 @@ def records(
     wanted: Sequence[str] | None = None,
     script: str = "python -m rope_lessons.lab table",
 ) -> Iterator[dict[str, Any]]:
-    """The lines of the CSV, from what :func:`~rope_lessons.lab.table.jobs.count_all` has counted.
+    """The lines of the table, from what :func:`~rope_lessons.lab.table.jobs.count_all` has counted.
 
     The metrics are ``accuracy`` and ``loss`` in nats per token; ``found``, the share of passkeys with all digits right;
     and ``tax``, what a method costs inside the training length: the accuracy with the plan of training less that with
@@ -70,8 +69,8 @@ def _values(
         parts = sums.sum(axis=(0, 1)) / (len(sums) * number.sum(axis=0))
         return {
             "set": kind, "length": factor * train_length, "times": factor, "metric": metric,
-            "value": f"{value:.6f}", "low": f"{low:.6f}", "high": f"{high:.6f}",
-            "along": " ".join(f"{part:.4f}" for part in parts),
+            "value": round(value, 6), "low": round(low, 6), "high": round(high, 6),
+            "along": [round(part, 4) for part in parts.tolist()],
             "seeds": len(sums), "documents": len(number), "predictions": int(number.sum()),
         }  # fmt: skip
 
@@ -120,18 +119,11 @@ def _tested(model: Trained) -> dict[str, str]:
     return where
 
 
-def write_csv(lines: Iterable[Mapping[str, Any]], path: Path) -> int:
-    """Write the table; the number of its lines."""
+def write_table(lines: Iterable[Mapping[str, Any]], path: Path) -> int:
+    """Write the table, for :func:`~rope_lessons.lab.table.lines.read_table`; the number of its lines."""
     found = list(lines)
     if not found:
         raise TableError("there is no line to write: no row of the table is among those that were tested")
-
-    def write(unfinished: Path) -> None:
-        with unfinished.open("w", newline="", encoding="utf8") as file:
-            writer = csv.DictWriter(file, list(found[0]))
-            writer.writeheader()
-            writer.writerows(found)
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, write)
+    write_results(path, {}, lines=found)
     return len(found)
