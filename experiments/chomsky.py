@@ -33,19 +33,27 @@ SOLVED = 0.9
 EQUATIONS = 2000
 
 
-def measured(task: Task) -> dict[str, Any]:
+def measured(task: Task) -> dict[str, list[dict[str, Any]]]:
+    """Its rows, by table."""
+    key = {"task": task.name, "variant": task.variant}
     generator = torch.Generator().manual_seed(0)
     accuracies = {length: blind_accuracy(task, length, SAMPLES, generator) for length in TEST_LENGTHS}
     below = [length for length, accuracy in accuracies.items() if accuracy < SOLVED]
-    return {
+    row = {
+        **key,
         "level": task.level,
         "chance": task.chance,
-        "tokens_per_second": {str(length): tokens_per_second(task, length) for length in SPEED_LENGTHS},
         "blind": "exact" if token_table(task, 41) is not None else "counted",
-        "blind_accuracy": {str(length): round(blind_accuracy(task, length, MANY, generator), 4) for length in SHOWN},
         "blind_score": round(sum(accuracies.values()) / len(accuracies), 4),
         "blind_solved_from": max(below) + 1 if max(below) < TEST_LENGTHS[-1] else None,
     }
+    blind, speeds = [], []
+    for length in SHOWN:
+        accuracy = blind_accuracy(task, length, MANY, generator)
+        blind.append({**key, "length": length, "accuracy": round(accuracy, 4)})
+    for length in SPEED_LENGTHS:
+        speeds.append({**key, "length": length, "tokens_per_second": tokens_per_second(task, length)})
+    return {"tasks": [row], "blind": blind, "speeds": speeds}
 
 
 def tokens_per_second(task: Task, length: int) -> int:
@@ -61,18 +69,17 @@ def tokens_per_second(task: Task, length: int) -> int:
     return int(float(f"{best:.2g}"))
 
 
-def equations() -> dict[str, Any]:
+def equations() -> list[dict[str, Any]]:
     """How many equations with products have more than one solution, and how many are true for every digit."""
     task = replace(TASKS["solve_equation"], variant="paper")
     assert isinstance(task, SolveEquation)
-    rows: dict[str, Any] = {"sampled": EQUATIONS}
+    rows = []
     for length in (10, *SHOWN):
         inputs, _, _ = task.sample(EQUATIONS, length, torch.Generator().manual_seed(0))
         counts = [len(task.solutions(tokens)) for tokens in inputs.tolist()]
-        rows[str(length)] = {
-            "several": round(sum(count > 1 for count in counts) / EQUATIONS, 3),
-            "all_five": round(sum(count == 5 for count in counts) / EQUATIONS, 3),
-        }
+        several = round(sum(count > 1 for count in counts) / EQUATIONS, 3)
+        all_five = round(counts.count(5) / EQUATIONS, 3)
+        rows.append({"length": length, "sampled": EQUATIONS, "several": several, "all_five": all_five})
     return rows
 
 
@@ -83,21 +90,21 @@ def measure_all(out: Path, fresh: bool, speed: bool) -> None:
         "score_lengths": [TEST_LENGTHS[0], TEST_LENGTHS[-1]],
         "seed": 0,
     }
-    result = Result(out / "chomsky_tasks.json", "chomsky", settings, {"tasks": {}, "equations": {}}, fresh)
-    tasks = result.found["tasks"]
-    for task in (replace(base, variant=variant) for base in TASKS.values() for variant in base.variants):
-        rows = tasks.setdefault(task.name, {})
-        if task.variant not in rows:
-            rows[task.variant] = measured(task)
-        elif speed:
-            speeds = rows[task.variant]["tokens_per_second"]
-            speeds |= {length: max(old, tokens_per_second(task, int(length))) for length, old in speeds.items()}
-        else:
-            continue
-        print(task.name, task.variant, rows[task.variant], flush=True)
-        result.set(tasks=tasks)
+    tables: dict[str, list[dict[str, Any]]] = {"tasks": [], "blind": [], "speeds": [], "equations": []}
+    result = Result(out / "chomsky_tasks.json", "chomsky", settings, tables, fresh)
+    tasks = {
+        (base.name, variant): replace(base, variant=variant) for base in TASKS.values() for variant in base.variants
+    }
+    if speed:
+        for row in result.found["speeds"]:
+            again = tokens_per_second(tasks[row["task"], row["variant"]], row["length"])
+            row["tokens_per_second"] = max(row["tokens_per_second"], again)
+        result.write()
+    for (name, variant), task in tasks.items():
+        if result.lacks("tasks", task=name, variant=variant):
+            result.add(**measured(task))
     if not result.found["equations"]:
-        result.set(equations=equations())
+        result.add(equations=equations())
     result.close()
 
 

@@ -11,7 +11,6 @@ slightly different numbers; the test text is the stored one.
 
 from __future__ import annotations
 
-import json
 import platform
 import sys
 import time
@@ -28,7 +27,7 @@ from experiments.result import Result
 from experiments.trained import about, digest, evaluation_windows, measure, training_text, with_steps
 from rope_lessons.models import byte_lm
 from rope_lessons.schemes import scheme
-from rope_lessons.stored import write_whole
+from rope_lessons.stored import write_results, write_whole
 
 SEEDS = (0, 1, 2, 3, 4)
 FACTOR, LENGTH = 8, 512
@@ -126,9 +125,9 @@ def rehearsal(config: byte_lm.Config, windows: Tensor) -> list[float]:
 
 
 def cut_text(out: Path) -> None:
-    content, path = json.dumps(cut_evaluation_text(), indent=0) + "\n", out / "radix_eval_text.json"
+    path = out / "radix_eval_text.json"
     out.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda unfinished: unfinished.write_text(content))
+    write_results(path, cut_evaluation_text())
     print(f"written: {path}")
 
 

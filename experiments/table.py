@@ -51,7 +51,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import multiprocessing
 import sys
@@ -80,7 +79,7 @@ from rope_lessons.lab.table.finished import Trained
 from rope_lessons.lab.table.packed import pack, unpack
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Recipe, Team
-from rope_lessons.stored import provenance, read_results, read_sealed, write_results, write_sealed, write_whole
+from rope_lessons.stored import provenance, read_results, read_sealed, write_results, write_sealed
 
 MOST_PASSES = 3  # then a loss on the training text still says something about new text
 MEASURED = "measured.json"  # in the folder of a training
@@ -416,8 +415,8 @@ def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:
     ]
     found = document_hits(finished.find(folders), corpus, tests_of(options))
     origin = {"script": SCRIPT, **provenance(), "seeds": list(options.seeds)}
-    path, content = options.out / DOCUMENTS.name, json.dumps({**origin, **found}) + "\n"
-    write_whole(path, lambda unfinished: unfinished.write_text(content, "utf8"))
+    path = options.out / DOCUMENTS.name
+    write_results(path, {**origin, **found})
     print(f"written: {path}", flush=True)
 
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from experiments.benchmarks import __main__ as program
 from experiments.benchmarks import decode, memory, rotary, speed, training
 from experiments.benchmarks.__main__ import main, read, where
 from experiments.benchmarks.sides import bent, eager_rerope, inputs, ours, plain_rope
 from experiments.benchmarks.table import Rows, device_here
 from experiments.benchmarks.timing import in_turns, milliseconds, ratio
-from rope_lessons import attention
-from rope_lessons.stored import DATA
-
-RESULT = DATA / "bench_cpu.json"
+from rope_lessons import attention, stored
+from rope_lessons.stored import DATA, read_results, results
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.125, 16.0])
@@ -67,15 +63,15 @@ def test_memory_of_the_engine_grows_with_the_length(device: torch.device) -> Non
 
 
 def test_the_stored_result() -> None:
-    result = json.loads(RESULT.read_text("utf8"))
-    assert set(where(torch.device("cpu"))) <= set(result["where"])
-    rows = result["forward"] + result["forward_and_backward"]
+    result = results("bench_cpu")
+    assert where(torch.device("cpu")).keys() <= result.keys()
+    rows = [*result["forward"], *result["forward_and_backward"]]
     assert {row["length"] for row in rows} == {4096, 8192, 16_384}
     for row in rows:  # a ratio is the median of neighbours' ratios, near that of the medians
         assert row["ratio"] == pytest.approx(row["milliseconds"] / row["beside_milliseconds"], rel=0.1)
     for row in result["beside_eager_rerope"]:
         assert row["times_faster"] == pytest.approx(row["beside_milliseconds"] / row["milliseconds"], rel=0.1)
-    memory_rows = result["memory"]
+    memory_rows = list(result["memory"])
     assert memory_rows[-1]["length"] >= 65_536
     for row, twice in itertools.pairwise(memory_rows):
         assert twice["rerope_megabytes"] < 2.6 * row["rerope_megabytes"]
@@ -109,9 +105,9 @@ def test_only_the_folder_of_results_is_written(tables: Measured, capsys: pytest.
     assert tables[1] == ["speed", "memory"]
     assert [str(path) for path in Path().rglob("*") if path.is_file()] == [f"results/{NAME}"]
     assert capsys.readouterr().out.splitlines()[-1] == f"written: results/{NAME}"
-    written = json.loads(Path("results", NAME).read_text("utf8"))
-    assert written["speed"] == [{"what": "speed", "number": 1}]
-    assert written["where"].keys() >= {"command", "date", "hardware", "python", "torch", "threads"}
+    written = read_results(Path("results", NAME))
+    assert list(written["speed"]) == [{"what": "speed", "number": 1}]
+    assert written.keys() >= {"script", "date", "hardware", "python", "torch", "threads"}
 
 
 def test_the_stored_result_is_written_on_demand_only() -> None:
@@ -122,11 +118,14 @@ def test_the_stored_result_is_written_on_demand_only() -> None:
 def test_tables_that_are_not_measured_stay(tables: Measured) -> None:
     assert main(["--out", "mine"], tables[0]) == 0
     assert main(["memory", "--out", "mine"], tables[0]) == 0
-    found = json.loads(Path("mine", NAME).read_text("utf8"))
-    assert (found["speed"][0]["number"], found["memory"][0]["number"]) == (1, 3)
+    found = read_results(Path("mine", NAME))
+    assert (found["speed"]["number"], found["memory"]["number"]) == ([1], [3])
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"mine": 1}', b"\xff\xfe"])
+MINE = b'{"tables": {"mine": {"same": {}, "columns": ["a"], "rows": [[1]]}}}'
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"{}", b'{"mine": 1}', MINE, b"\xff\xfe"])
 def test_another_file_is_not_overwritten(tables: Measured, capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     Path(NAME).write_bytes(content)
     assert main(["--out", "."], tables[0]) == 1
@@ -142,11 +141,11 @@ def test_a_full_disk_keeps_the_tables_before(
         raise OSError(28, "No space left on device, so this was not written", str(path))
 
     assert main(["speed"], tables[0]) == 0
-    monkeypatch.setattr(program, "write_whole", full)
+    monkeypatch.setattr(stored, "write_whole", full)
     assert main(["memory"], tables[0]) == 1
     told = "[Errno 28] No space left on device, so this was not written"
     assert capsys.readouterr().err == f"python -m experiments.benchmarks: {told}: 'results/{NAME}'\n"
-    assert "memory" not in json.loads(Path("results", NAME).read_text("utf8"))
+    assert "memory" not in read_results(Path("results", NAME))
 
 
 def test_interrupted(tables: Measured, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,4 +156,4 @@ def test_interrupted(tables: Measured, capsys: pytest.CaptureFixture[str]) -> No
     assert (
         capsys.readouterr().err == "python -m experiments.benchmarks: interrupted. The tables that were done are kept\n"
     )
-    assert json.loads(Path("results", NAME).read_text("utf8")).keys() == {"where", "speed"}
+    assert read_results(Path("results", NAME)).keys() == {*where(device_here()), "speed"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tools.project import ROOT
 
 # A stored result keeps the name that its program had when it was measured.
 FORMER = {
+    "python -m benchmarks": "benchmarks",
     "scripts/measure_chomsky_tasks.py": "chomsky",
     "scripts/measure_circles.py": "circles",
     "scripts/measure_entropy.py": "entropy",
@@ -42,9 +44,11 @@ def test_every_stored_result_names_its_experiment() -> None:
     for path in DATA.glob("*.json"):
         stored = json.loads(path.read_text("utf8"))
         if "script" in stored:
-            named[path.stem] = FORMER.get(stored["script"], stored["script"].removeprefix("python -m experiments "))
-    assert set(named.values()) == set(NAMES) - {"benchmarks"}
-    assert all(name.startswith(named[name]) for name in named)
+            named[path.stem] = FORMER.get(stored["script"]) or re.sub(
+                "^python -m experiments[ .]", "", stored["script"]
+            )
+    assert set(named.values()) == set(NAMES)
+    assert all(name.startswith(experiment.removesuffix("marks")) for name, experiment in named.items())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,13 +12,11 @@ thread and by the processor's time, so that what else runs does not count.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ import torch
 from experiments.benchmarks import decode, memory, rotary, speed, training
 from experiments.benchmarks.table import Rows, device_here, one_thread
 from experiments.command import add_places, parse, parser
-from rope_lessons.stored import provenance, write_whole
+from rope_lessons.stored import Table, provenance, read_results, write_results
 
 TABLES: dict[str, Rows] = {
     "forward": lambda device: speed.beside_plain(device, backward=False),
@@ -45,11 +43,11 @@ def main(arguments: Sequence[str] | None = None, tables: Mapping[str, Rows] = TA
     device, options = device_here(), read(arguments, tables)
     path = options.out / f"bench_{device.type}.json"
     try:
-        result = before(path, tables)
+        found = before(path, tables)
         one_thread(device)
         torch.manual_seed(0)
         chosen = {name: tables[name] for name in options.tables or tables}
-        measure(chosen, device, {**result, "where": where(device)}, path)
+        measure(chosen, device, found, path)
     except (OSError, ValueError) as error:
         print(f"python -m experiments.benchmarks: {error}", file=sys.stderr)
         return 1
@@ -73,7 +71,7 @@ def read(arguments: Sequence[str] | None, tables: Mapping[str, Rows]) -> argpars
     return options
 
 
-def before(path: Path, tables: Mapping[str, Rows]) -> dict[str, Any]:
+def before(path: Path, tables: Mapping[str, Rows]) -> dict[str, list[dict[str, Any]]]:
     """What a file of an earlier run has: the tables that are not measured now stay.
 
     Raises:
@@ -82,31 +80,32 @@ def before(path: Path, tables: Mapping[str, Rows]) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text("utf8"))
+        found = {name: list(rows) for name, rows in read_results(path).items() if isinstance(rows, Table)}
     except ValueError as error:
         raise ValueError(f"{path} is no result of this program and stays as it is: {error}") from error
-    if not isinstance(found, dict) or not found.keys() <= {"where", *tables}:
+    if not found or not found.keys() <= tables.keys():
         raise ValueError(f"{path} is no result of this program and stays as it is")
     return found
 
 
-def measure(tables: Mapping[str, Rows], device: torch.device, result: dict[str, Any], path: Path) -> None:
+def measure(
+    tables: Mapping[str, Rows], device: torch.device, found: dict[str, list[dict[str, Any]]], path: Path
+) -> None:
     """One table after the other; what is done so far is written after each."""
     for name, rows in tables.items():
         begin = time.perf_counter()
-        result[name] = rows(device)
-        for row in result[name]:
-            print(name, json.dumps(row), flush=True)
+        found[name] = rows(device)
+        for row in found[name]:
+            print(name, row, flush=True)
         print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
-        text = json.dumps(result, indent=2) + "\n"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, partial(Path.write_text, data=text, encoding="utf8"))
+        write_results(path, where(device), **found)
 
 
 def where(device: torch.device) -> dict[str, Any]:
     """Hardware, versions, date."""
     found: dict[str, Any] = {
-        "command": "python -m experiments.benchmarks",
+        "script": "python -m experiments.benchmarks",
         **provenance(device),
         "threads": torch.get_num_threads(),
     }

@@ -6,25 +6,24 @@ that was not measured has no file, and everything here says so instead of guessi
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rope_lessons import stored
 from rope_lessons.engine import cost
 from rope_lessons.engine.kernels import KERNELS
 from rope_lessons.schemes import Scheme, scheme
-from rope_lessons.stored import DATA
 
 NOT_MEASURED = "not yet measured"
 Rows = Sequence[Mapping[str, Any]]
 WINDOW = 1024  # of the benchmarks of speed
 
 
-def results(device: str) -> dict[str, Any] | None:
+def results(device: str) -> stored.Results | None:
     """The stored result of a kind of device, ``"cpu"`` or ``"cuda"``; None if there is none."""
-    path = DATA / f"bench_{device}.json"
-    return json.loads(path.read_text("utf8")) if path.exists() else None
+    name = f"bench_{device}"
+    return stored.results(name) if (stored.DATA / f"{name}.json").exists() else None
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------
@@ -52,12 +51,12 @@ def _ratio(table: str, length: int) -> Callable[[Mapping[str, Any]], float]:
 
 
 def _eager(backward: bool) -> Callable[[Mapping[str, Any]], float]:
-    return lambda result: result["beside_eager_rerope"][backward]["times_faster"]
+    return lambda result: list(result["beside_eager_rerope"])[backward]["times_faster"]
 
 
 def growth(result: Mapping[str, Any], side: str = "rerope") -> float:
     """The exponent with which the peak of memory grows, from the shortest to the longest text measured."""
-    rows = [row for row in result["memory"] if f"{side}_megabytes" in row]
+    rows = [row for row in result["memory"] if row[f"{side}_megabytes"] is not None]
     memory = math.log(rows[-1][f"{side}_megabytes"] / rows[0][f"{side}_megabytes"])
     return memory / math.log(rows[-1]["length"] / rows[0]["length"])
 
@@ -102,7 +101,7 @@ TARGETS = (
 )
 
 
-def verdicts(stored: Mapping[str, Mapping[str, Any] | None]) -> list[tuple[str, str, str, str, str]]:
+def verdicts(measured: Mapping[str, Mapping[str, Any] | None]) -> list[tuple[str, str, str, str, str]]:
     """Device, what, target, measured, and met, missed or not yet measured, for every target.
 
     >>> verdicts({"cpu": None, "cuda": None})[0]
@@ -110,14 +109,14 @@ def verdicts(stored: Mapping[str, Mapping[str, Any] | None]) -> list[tuple[str, 
     """
     rows = []
     for target in TARGETS:
-        result = stored[target.device]
+        result = measured[target.device]
         limit = f"{'<=' if target.at_most else '>='} {target.limit:g}"
-        measured, verdict = "", NOT_MEASURED
+        found, verdict = "", NOT_MEASURED
         if result is not None:
             value = target.measured(result)
-            measured = f"{value:.2f}"
+            found = f"{value:.2f}"
             verdict = "met" if (value <= target.limit) == target.at_most or value == target.limit else "missed"
-        rows.append(({"cpu": "CPU", "cuda": "GPU"}[target.device], target.what, limit, measured, verdict))
+        rows.append(({"cpu": "CPU", "cuda": "GPU"}[target.device], target.what, limit, found, verdict))
     return rows
 
 

@@ -129,7 +129,7 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
             continue
         rows = result["memory"]
         for side, color, marker in (("eager", RED, "s"), ("rerope", BLUE, "o")):
-            found = [(row["length"], row[f"{side}_megabytes"]) for row in rows if f"{side}_megabytes" in row]
+            found = [(row["length"], row[f"{side}_megabytes"]) for row in rows if row[f"{side}_megabytes"] is not None]
             label = "two matrices" if side == "eager" else "the engine"
             axis.plot(*zip(*found, strict=True), color=color, marker=marker, label=label)
             said.append(f"{name}, {label}: " + ", ".join(f"{mb} MB at {_size(n)}" for n, mb in found))

@@ -6,7 +6,6 @@ trained model is tested with another position method by handing ``forward`` anot
 
 from __future__ import annotations
 
-import json
 import math
 import sysconfig
 import zlib
@@ -23,7 +22,7 @@ from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.rotary import rotate
 from rope_lessons.schemes import Plan, Scheme, scheme
-from rope_lessons.stored import DATA
+from rope_lessons.stored import DATA, results
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,7 @@ def as_bytes(text: bytes) -> Tensor:
 
 def evaluation_windows() -> Tensor:
     """The shipped test text, int64 ``(windows, 513)``: every window is one piece of one held-out file."""
-    stored = json.loads((DATA / "radix_eval_text.json").read_text("utf8"))
-    return torch.stack([as_bytes(window.encode()) for window in stored["windows"]]).long()
+    return torch.stack([as_bytes(window.encode()) for window in results("radix_eval_text")["windows"]]).long()
 
 
 # --- the model ----------------------------------------------------------------------------------------------------

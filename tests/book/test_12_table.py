@@ -3,7 +3,6 @@ shipped models."""
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from itertools import permutations, product
@@ -18,13 +17,14 @@ from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import sizes, training
 from rope_lessons.lab.rows import OWN
 from rope_lessons.lab.table import scoring, shipped
-from rope_lessons.lab.table.documents import DOCUMENTS, difference
+from rope_lessons.lab.table.documents import difference
 from rope_lessons.lab.table.knobs import knobs
 from rope_lessons.lab.table.lines import Line, pick, read_table, recipe_of, row_names
 from rope_lessons.lab.table.published import beside_published, published_rows
 from rope_lessons.lab.table.scoring import SETS
 from rope_lessons.lab.text import Piece as TextPiece
 from rope_lessons.lab.text import natural_windows, prepare, repeated_windows
+from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
@@ -414,7 +414,7 @@ def test_what_is_known_to_be_different():
 
 def test_the_order_without_seed_0():
     """Of the rows that the chapter prints, none that are surely apart change places."""
-    stored = json.loads(DOCUMENTS.read_text())
+    stored = results("table_documents")
     later = [place for place, seed in enumerate(stored["seeds"]) if seed]
     assert len(later) == len(stored["seeds"]) - 1
     main = re.search(r"MAIN = \((.*?)\)", CHAPTER, re.DOTALL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from rope_lessons.lab.table.finished import Trained, rows_of
 from rope_lessons.lab.table.intervals import interval
 from rope_lessons.lab.table.scoring import SETS, Evaluation
 from rope_lessons.lab.text import Corpus
-from rope_lessons.stored import DATA
+from rope_lessons.stored import DATA, read_results
 
 DOCUMENTS = DATA / "table_documents.json"
 
@@ -69,6 +68,6 @@ def difference(
 
     Chapter 12.
     """
-    stored = json.loads(DOCUMENTS.read_text("utf8")) if stored is None else stored
+    stored = read_results(DOCUMENTS) if stored is None else stored
     sums = np.subtract(stored["hits"][first][kind], stored["hits"][second][kind]).astype(float)
     return interval(sums, np.array(stored["tokens"], dtype=float))

@@ -19,7 +19,7 @@ from rope_lessons.lab.checkpoint import CheckpointError, read_tensors, write_ten
 from rope_lessons.lab.table.scoring import SETS, cut, score
 from rope_lessons.lab.text import Corpus, repeated_windows
 from rope_lessons.lab.training import Recipe
-from rope_lessons.stored import DATA, write_whole
+from rope_lessons.stored import DATA, read_results, write_results
 
 SHIPPED_TEXT = DATA / "table_eval_text.json"
 FORMAT = "rope_lessons shipped model 2"
@@ -129,7 +129,7 @@ def export_text(
         licence: of the text.
     """
     rounded = {row: {kind: round(value, 6) for kind, value in both.items()} for row, both in accuracies.items()}
-    stored = {
+    content = {
         "script": "python -m experiments table",
         "licence": licence,
         "corpus": corpus.about["name"],
@@ -137,8 +137,7 @@ def export_text(
         "accuracies": rounded,
         "windows": [bytes(window).decode("latin-1") for window in windows.tolist()],
     }
-    content = json.dumps(stored, indent=1, ensure_ascii=False) + "\n"
-    write_whole(path, lambda unfinished: unfinished.write_text(content, "utf8"))
+    write_results(path, content)
 
 
 def windows(path: Path = SHIPPED_TEXT) -> Tensor:
@@ -149,8 +148,7 @@ def windows(path: Path = SHIPPED_TEXT) -> Tensor:
 
     Chapter 12.
     """
-    stored = json.loads(path.read_text("utf8"))
-    return torch.tensor([list(window.encode("latin-1")) for window in stored["windows"]])
+    return torch.tensor([list(window.encode("latin-1")) for window in read_results(path)["windows"]])
 
 
 def accuracies(path: Path = SHIPPED_TEXT) -> dict[str, dict[str, float]]:
@@ -162,5 +160,5 @@ def accuracies(path: Path = SHIPPED_TEXT) -> dict[str, dict[str, float]]:
     Returns:
         ``{row: {set: accuracy}}``.
     """
-    accuracies: dict[str, dict[str, float]] = json.loads(path.read_text("utf8"))["accuracies"]
+    accuracies: dict[str, dict[str, float]] = read_results(path)["accuracies"]
     return accuracies
