@@ -211,8 +211,8 @@ def build(case: Case) -> Inputs:
         hidden = torch.rand(shape, generator=generator) < case.bias.hidden
         options["bias"] = case.bias.memory.lay(case.bias.memory.same(bias.masked_fill(hidden, -inf)))
     if case.frequencies is not None:
-        rows = (heads,) if case.per_head else ()
-        drawn = torch.rand((*rows, case.frequencies), generator=generator, dtype=torch.float64)
+        by_head = (heads,) if case.per_head else ()
+        drawn = torch.rand((*by_head, case.frequencies), generator=generator, dtype=torch.float64)
         options["frequencies"] = drawn * 1.5
     if case.length is not None:
         options["length"] = case.length

@@ -309,6 +309,7 @@ def config(rope_type: str, dim: int, base: float, factor: float, trained: int, l
     made = LlamaConfig(
         hidden_size=dim * 2, num_attention_heads=2, head_dim=dim, max_position_embeddings=longest, rope_parameters=rope
     )
+    assert made.rope_parameters is not None
     try:
         scheme = rl.scheme_from_hf(made.rope_parameters, head_dim=dim, max_position_embeddings=longest)
     except ValueError as error:

@@ -140,8 +140,13 @@ class CacheMachine(RuleBasedStateMachine):
         self.setting, self.dtype = setting, DTYPES[setting.dtype]
         self.generator = torch.Generator().manual_seed(setting.seed)
         self.padding = None if setting.padding is None else torch.tensor(setting.padding)
-        options = {"length": setting.length, "max_length": setting.max_length, "rollback": setting.rollback}
-        self.cache = KVCache(setting.plan, padding=None if self.padding is None else self.padding.clone(), **options)
+        self.cache = KVCache(
+            setting.plan,
+            padding=None if self.padding is None else self.padding.clone(),
+            length=setting.length,
+            max_length=setting.max_length,
+            rollback=setting.rollback,
+        )
         self.heads = setting.kv_heads * setting.group
         self.frequencies = None
         if setting.frequencies is not None:
@@ -184,7 +189,7 @@ class CacheMachine(RuleBasedStateMachine):
             new = self.draw(layer, tokens, {"q": q, "k": k, "v": v})
             laid = {name: memory.lay(new[name]) for name, memory in (("q", q), ("k", k), ("v", v))}
             if self.full(tokens):
-                self.refuses(lambda laid=laid, layer=layer: self.call(laid, layer), "k must fit into the cache")
+                self.refuses(functools.partial(self.call, laid, layer), "k must fit into the cache")
                 return
             output, lse = self.call(laid, layer)
             self.layers[layer] = {name: torch.cat((x, new[name]), 2) for name, x in self.layers[layer].items()}
@@ -197,11 +202,12 @@ class CacheMachine(RuleBasedStateMachine):
         """The next tokens without answers."""
         for layer in range(len(self.layers)):
             new = self.draw(layer, tokens, {"k": k, "v": v})
-            laid = {"k": k.lay(new["k"]), "v": v.lay(new["v"]), "layer": layer, "frequencies": self.frequencies}
+            laid = k.lay(new["k"]), v.lay(new["v"])
+            extend = functools.partial(self.cache.extend, *laid, layer=layer, frequencies=self.frequencies)
             if self.full(tokens):
-                self.refuses(lambda laid=laid: self.cache.extend(**laid), "k must fit into the cache")
+                self.refuses(extend, "k must fit into the cache")
                 return
-            self.cache.extend(**laid)
+            extend()
             self.layers[layer] = {name: torch.cat((x, new[name]), 2) for name, x in self.layers[layer].items()}
         self.grown(tokens)
         self.tally.add("cache", self.setting.dtype, "extended")
@@ -294,7 +300,7 @@ class CacheMachine(RuleBasedStateMachine):
             self.refuses(lambda: self.cache.reorder(torch.tensor([0, self.batch])), "rows must be from 0 to ")
             return
         frequencies = torch.full((1,), 0.5, dtype=torch.float64) if what == "frequencies" else self.frequencies
-        options = {"cache": self.cache, "layer": layer, "frequencies": frequencies}
+        options: dict[str, Any] = {"cache": self.cache, "layer": layer, "frequencies": frequencies}
         self.refuses(lambda: rl.attention(x["q"], x["k"], x["v"], scheme, **options), "")
 
     # --- what they need ----------------------------------------------------------------------------------------------
@@ -342,7 +348,7 @@ class CacheMachine(RuleBasedStateMachine):
         if self.padding is not None:
             ids = -(torch.arange(so_far) < self.padding.unsqueeze(-1)).long()
         answer = oracle.attention(q, k, v, scheme, frequencies=frequencies, document_ids=ids)
-        how = {"work": self.dtype, "angle": answer.angle}
+        how: dict[str, Any] = {"work": self.dtype, "angle": answer.angle}
         compare(self.tally, "cache", "output", output, answer.output, answer.bounds["output"], **how)
         compare(self.tally, "cache", "log-sum-exp", lse, answer.lse, answer.bounds["lse"], **how)
         if output.dtype != self.dtype:

@@ -14,6 +14,7 @@ bound here is that sum, one number for each of the answer; the caller multiplies
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -94,20 +95,18 @@ def attention(
     (batch, heads, q_len, head_dim), k_len, group = q.shape, k.shape[2], q.shape[1] // k.shape[1]
     visible = visible_pairs(scheme, batch, q_len, k_len, lengths, document_ids)
     inputs = {"q": q, "k": k, "v": v, "bias": bias, "frequencies": frequencies}
-    leaves = {name: None if x is None else x.detach().double().contiguous() for name, x in inputs.items()}
+    leaves = {name: x.detach().double().contiguous() for name, x in inputs.items() if x is not None}
     for name in grads:
-        leaves[name] = leaves[name].requires_grad_()
+        leaves[name].requires_grad_()
     blind, unseen = ~visible.any(-1, keepdim=True), ~visible.any(-2).unsqueeze(-1)
     q = leaves["q"].masked_fill(blind, 0.0)  # what nobody sees may hold anything
     k, v = (leaves[name].masked_fill(unseen, 0.0).repeat_interleave(group, dim=1) for name in ("k", "v"))
-    omega, bias = leaves["frequencies"], leaves["bias"]
+    omega, bias = leaves.get("frequencies"), leaves.get("bias")
 
-    if k_positions is None and q_positions is None:
-        k_positions = torch.arange(k_len)
-        q_positions = k_positions[k_len - q_len :]
-    elif k_positions is None or q_positions is None:
-        q_positions = k_positions = q_positions if k_positions is None else k_positions
-    distance = (q_positions.unsqueeze(-1) - k_positions.unsqueeze(-2)).double()  # (q_len, k_len), or one for each row
+    tokens = torch.arange(k_len)
+    places = [x for x in (q_positions, k_positions) if x is not None] or [tokens[k_len - q_len :], tokens]
+    q_places, k_places = places[0], places[-1]  # one that is given stands for both
+    distance = (q_places.unsqueeze(-1) - k_places.unsqueeze(-2)).double()  # (q_len, k_len), or one for each row
     distance = distance.reshape(-1, 1, q_len, k_len) if distance.numel() else distance.new_zeros(1, 1, q_len, k_len)
 
     pairs = 0 if omega is None else omega.shape[-1]
@@ -143,13 +142,15 @@ def attention(
             loss = loss + (lse.masked_fill(blind.squeeze(-1), 0.0) * grad_lse.double()).sum()
         wanted = [leaves[name] for name in grads]
         # Of the values through the log-sum-exp alone, say, nothing comes.
-        found = torch.autograd.grad(loss, wanted, allow_unused=True) if loss.requires_grad else [None] * len(wanted)
+        found: Sequence[Tensor | None] = [None] * len(wanted)
+        if loss.requires_grad:
+            found = torch.autograd.grad(loss, wanted, allow_unused=True)
         answer.grads = {
             name: torch.zeros_like(leaves[name]) if g is None else g for name, g in zip(grads, found, strict=True)
         }
     with torch.no_grad():
         _bound(answer, q, k, v, weights, factor, penalty, bias, scheme, grad, grad_lse, leaves, pairs)
-        reach = _largest(q_positions, k_positions) * max(1.0, scheme.slope) + scheme.window * abs(1 - scheme.slope)
+        reach = _largest(q_places, k_places) * max(1.0, scheme.slope) + scheme.window * abs(1 - scheme.slope)
         rate = 0.0 if omega is None or not omega.numel() else float(omega.abs().max())
         answer.angle = 2.0**-52 * reach * rate
         if "frequencies" in answer.bounds:
@@ -176,7 +177,7 @@ def _largest(*positions: Tensor) -> float:
 def _bound(
     answer: Answer, q: Tensor, k: Tensor, v: Tensor, weights: Tensor, factor: Tensor, penalty: Tensor,
     bias: Tensor | None, scheme: Scheme, grad: Tensor | None, grad_lse: Tensor | None,
-    leaves: dict[str, Tensor | None], pairs: int,
+    leaves: dict[str, Tensor], pairs: int,
 ) -> None:  # fmt: skip
     """See the top of this file. ``k`` and ``v`` have a row for each head of ``q``."""
     heads, kv_heads = q.shape[1], leaves["k"].shape[1]

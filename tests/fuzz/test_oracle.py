@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from hypothesis import given, settings
@@ -31,7 +32,8 @@ def test_it_is_the_equation(case: Case) -> None:
         options["q_positions"], options["k_positions"] = given_positions[0], given_positions[-1]
     if options.get("bias") is not None:
         options["bias"] = options["bias"].double()
-    output, lse = attention_by_equation(*(x.double() for x in inputs[:3]), case.scheme, **options)
+    q, k, v = (x.double() for x in inputs[:3])
+    output, lse = attention_by_equation(q, k, v, case.scheme, **options)
     atol = 1e-12 + 100 * answer.angle
     size = 1 + answer.lse.abs().nan_to_num(posinf=0.0).amax() if answer.lse.numel() else 1.0
     torch.testing.assert_close(answer.output, output, atol=float(atol * size), rtol=0)
@@ -58,9 +60,8 @@ def test_its_gradients_are_slopes(case: Case, seed: int) -> None:
 
 
 def _loss(case: Case, inputs: Inputs, name: str, x: torch.Tensor) -> torch.Tensor:
-    moved = (
-        inputs._replace(**{name: x}) if name in inputs._fields else inputs._replace(options={**inputs.options, name: x})
-    )
+    change: dict[str, Any] = {name: x} if name in inputs._fields else {"options": {**inputs.options, name: x}}
+    moved = inputs._replace(**change)
     answer = expected(replace(case, requires=()), moved)
     loss = torch.zeros((), dtype=torch.float64)
     if case.through != "lse":
