@@ -14,6 +14,7 @@ import rope_lessons as rl
 from rope_lessons.figures import local as figures
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.stored import DATA, results
+from tests.book.drawn import Drawn
 
 STORED = results("local")
 CHAPTER = (Path(__file__).parents[2] / "book" / "07_local.md").read_text("utf8")
@@ -259,9 +260,12 @@ def test_explorable_reaches_what_the_masks_reach(window, sinks, layers):
     index = index_of(figures.TOKENS)
     mask = rl.local.dense_mask(rl.local.lambda_mask(window, sinks), index, index).double()
     paths = torch.linalg.matrix_power(mask, layers)[-1]
-    assert figures._reached(window, sinks, layers) == paths.nonzero().flatten().tolist()
+    shown, known = Drawn(figures.local_reach(window, sinks, layers)), paths.nonzero().flatten().tolist()
+    columns = [(int(cell.split()[0]) - figures.LEFT) // figures.CELL for cell in shown.outlines("reached")]
+    assert columns == known
+    assert shown.text("title").endswith(f" can know {len(known)} of {figures.TOKENS}")
     if not sinks:
-        assert len(figures._reached(window, 0, layers)) == min(figures.TOKENS, rl.local.receptive_field(window, layers))
+        assert len(known) == min(figures.TOKENS, rl.local.receptive_field(window, layers))
 
 
 # --- the stored numbers --------------------------------------------------------------------------------------------

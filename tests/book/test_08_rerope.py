@@ -19,6 +19,7 @@ from rope_lessons.engine import kernels
 from rope_lessons.figures import rerope as figures
 from rope_lessons.models import byte_lm
 from rope_lessons.stored import results
+from tests.book.drawn import Drawn
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "08_rerope.md").read_text("utf8")
@@ -295,18 +296,21 @@ def test_thm_rerope_groups():
 
 def test_explorable_says_what_it_shows():
     n, tokens = figures.TRAINED, figures.TOKENS
-    assert figures._title(4, 1.0) == "RoPE: up to 9, 10 cells unseen"
-    assert figures._title(4, 0.0) == "ReRoPE: up to 4, 0 cells unseen"
-    assert figures._title(4, 0.25).startswith("Leaky ReRoPE: up to 5.25")
-    assert figures._title(0, 0.5) == "PI: up to 4.5, 0 cells unseen"
+    titles = {}
     for window in range(tokens + 1):
         for slope in [x / 4 for x in range(9)]:
             cells = sum(g(i - j, window, slope) > n - 1 for i in range(tokens) for j in range(i + 1))
-            assert f" {cells} cells" in figures._title(window, slope)
-            drawn = [figures._cells(kind, window, slope).count("M") for kind in figures.TINTS]
+            shown = Drawn(figures.rerope_matrix(window, slope))
+            titles[window, slope] = shown.text("title")
+            assert f" {cells} cells" in titles[window, slope]
+            drawn = [len(shown.outlines(f"cells-{kind}")) for kind in figures.TINTS]
             assert sum(drawn) == tokens * (tokens + 1) // 2
             assert drawn[2] == cells
-    largest = {w: max(s / 4 for s in range(9) if " 0 cells" in figures._title(w, s / 4)) for w in (1, 3)}
+    assert titles[4, 1.0] == "RoPE: up to 9, 10 cells unseen"
+    assert titles[4, 0.0] == "ReRoPE: up to 4, 0 cells unseen"
+    assert titles[4, 0.25].startswith("Leaky ReRoPE: up to 5.25")
+    assert titles[0, 0.5] == "PI: up to 4.5, 0 cells unseen"
+    largest = {w: max(s / 4 for s in range(9) if " 0 cells" in titles[w, s / 4]) for w in (1, 3)}
     assert largest == {1: 0.5, 3: 0.25}
 
 

@@ -16,6 +16,7 @@ import rope_lessons as rl
 from rope_lessons.figures import invleaky as figures
 from rope_lessons.models import byte_lm
 from rope_lessons.stored import results
+from tests.book.drawn import Drawn
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "09_invleaky.md").read_text("utf8")
@@ -175,21 +176,24 @@ def test_eq_invleaky_snap():
 
 def test_explorable_says_what_it_shows():
     n, length = figures.TRAINED, figures.LENGTH
-    assert figures._count(3, 1) == "12 seen, 0 between, 84 beyond"
-    assert figures._count(3, 12) == "11 seen, 85 between, 0 beyond"
+    counts = {}
     most = 0
     for window in range(n):
         for slope in range(1, 25):
             told = visited(n, window, slope)
             seen = len(set(told) & set(range(length)))
             beyond = sum(x > told[-1] for x in range(length))
-            assert figures._count(window, slope) == f"{seen} seen, {length - seen - beyond} between, {beyond} beyond"
-            assert f"covers {int(told[-1]) + 1} tokens" in figures._title(window, slope)
-            drawn = [figures._cells(kind, window, slope).count("M") for kind in figures.TINTS]
+            shown = Drawn(figures.invleaky_reach(window, slope))
+            counts[window, slope] = shown.text("count")
+            assert counts[window, slope] == f"{seen} seen, {length - seen - beyond} between, {beyond} beyond"
+            assert f"covers {int(told[-1]) + 1} tokens" in shown.text("title")
+            drawn = [len(shown.outlines(f"cells-{kind}")) for kind in figures.TINTS]
             assert drawn == [seen, length - seen - beyond, beyond]
             if not beyond:
                 most = max(most, seen)
     assert most == 12
+    assert counts[3, 1] == "12 seen, 0 between, 84 beyond"
+    assert counts[3, 12] == "11 seen, 85 between, 0 beyond"
 
 
 # --- what was measured ---------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import rope_lessons as rl
 from rope_lessons.figures import random_positions as figures
 from rope_lessons.models import byte_lm, masked_lm
 from rope_lessons.stored import results
+from tests.book.drawn import Drawn
 
 ROOT = Path(__file__).parents[2]
 CHAPTER = (ROOT / "book" / "10_random_positions.md").read_text("utf8")
@@ -272,8 +273,7 @@ def test_explorable_draws_what_it_says():
     ends = [figures._draw(2, 64, numbers)[-1] for _ in range(2000)]
     assert sum(ends) / 2000 == pytest.approx(63, rel=0.1)
     assert figures._draw(0, 5, numbers) == [0, 1, 2, 3, 4]
-    draws = [figures._draw(1, 64, numbers) for _ in range(figures.DRAWS)]
-    assert float(figures._title(draws).split()[-1]) == pytest.approx(8, abs=0.4)
+    assert float(Drawn(figures.random_draws(1, 64, 3)).text("title").split()[-1]) == pytest.approx(8, abs=0.4)
     assert figures._beyond([[0.0, 511.0], [0.0, 512.0], [0.0, 9000.0]]).count("z") == 2
     assert figures._ticks([[0.0, 511.0], [0.0, 512.0]]).count("M") == 3
 
