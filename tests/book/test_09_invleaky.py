@@ -13,6 +13,7 @@ import sympy
 import torch
 
 import rope_lessons as rl
+from experiments import invleaky as experiment
 from rope_lessons.figures import invleaky as figures
 from rope_lessons.models import byte_lm
 from rope_lessons.stored import results
@@ -201,6 +202,11 @@ def test_explorable_says_what_it_shows():
 
 def values(model: str, method: str, scale: str, length: int, what: str = "loss") -> list[float]:
     return STORED["rows"].where(model=model, method=method, scale=scale, length=length)[what]
+
+
+def test_every_training_of_the_experiment_is_stored():
+    rows = STORED["rows"]
+    assert set(zip(rows["model"], rows["seed"], strict=True)) == set(experiment.jobs(experiment.SEEDS))
 
 
 def test_stored_file():
