@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -103,9 +103,11 @@ def _check_number(name: str, value: Any, what: str) -> None:
 def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(
-            f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}{near(value, choices)}"
-        )
+        raise ValueError(not_among(name, value, choices))
+
+
+def not_among(name: str, value: Any, choices: Collection[str]) -> str:
+    return f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}{near(value, choices)}"
 
 
 def near(value: Any, choices: Iterable[str]) -> str:

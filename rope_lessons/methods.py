@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rope_lessons._checks import check_choice, check_count, check_parts, check_positive, check_size, shown
+from rope_lessons._checks import check_choice, check_count, check_parts, check_positive, check_size, not_among, shown
 from rope_lessons.random_positions import check_equal_mean, equal_mean_positions, grid_positions, random_positions
 from rope_lessons.schemes import (
     NAMED,
@@ -102,6 +102,7 @@ def _listed(name: str, build: Callable[..., Method], more: Mapping[str, bool] | 
         check_options("method", name, options, known)
         return build(**options)
 
+    row.__qualname__ = f"METHODS[{name!r}]"  # in Python's own errors
     return row
 
 
@@ -195,13 +196,20 @@ def _equal_mean(
     return _encoder("equal-mean", layers, drawn, None, dim=dim, base=base, **knobs)
 
 
+class _Methods(dict[str, Callable[..., Method]]):
+    def __missing__(self, name: Any) -> Callable[..., Method]:
+        raise KeyError(not_among("name", name, self))
+
+
 # The rows of the table. What changes only at test is trained as RoPE.
-METHODS: dict[str, Callable[..., Method]] = {
-    **{name: _row(name) for name in SCHEMES},
-    "invleaky": _listed("invleaky", _invleaky, {}),
-    "random-positions": _listed("random-positions", _random_positions, {}),
-    "equal-mean": _listed("equal-mean", _equal_mean, {}),
-    "hwfa": _listed("hwfa", _hwfa),
-    "hfwa": _listed("hfwa", _hwfa),  # the spelling of the articles' tables
-    "hwfa2": _listed("hwfa2", _hwfa2),
-}
+METHODS: dict[str, Callable[..., Method]] = _Methods(
+    {
+        **{name: _row(name) for name in SCHEMES},
+        "invleaky": _listed("invleaky", _invleaky, {}),
+        "random-positions": _listed("random-positions", _random_positions, {}),
+        "equal-mean": _listed("equal-mean", _equal_mean, {}),
+        "hwfa": _listed("hwfa", _hwfa),
+        "hfwa": _listed("hfwa", _hwfa),  # the spelling of the articles' tables
+        "hwfa2": _listed("hwfa2", _hwfa2),
+    }
+)

@@ -10,7 +10,7 @@ and the knobs are the frequencies ω, the distance map f, the scale s, visibilit
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ from rope_lessons._checks import (
     near,
 )
 from rope_lessons.entropy import log_n_scale
-from rope_lessons.kinds import KINDS
+from rope_lessons.kinds import KINDS, OURS
 from rope_lessons.rotary import LAYOUTS
 
 
@@ -57,7 +57,7 @@ class FrequencySpec:
         for name in options:
             if name not in defaults:
                 raise ValueError(
-                    f"options of {kind!r} must be among {', '.join(defaults)}, got {name!r}{near(name, defaults)}"
+                    f"options of {kind!r} must be among {', '.join(defaults)}, got {name!r}{_meant(name, defaults)}"
                 )
         missing = [name for name in required if name not in options]
         if missing:
@@ -315,11 +315,24 @@ def check_options(what: str, name: str, options: Mapping[str, Any], known: Mappi
     for option in options:
         if option not in known:
             raise ValueError(
-                f"options of {what} {name!r} must be among {', '.join(known)}; got {option!r}{near(option, known)}"
+                f"options of {what} {name!r} must be among {', '.join(known)}; got {option!r}{_meant(option, known)}"
             )
     missing = [option for option, needed in known.items() if needed and option not in options]
     if missing:
         raise ValueError(f"{what} {name!r} needs {', '.join(missing)}; got {', '.join(options) or 'nothing'}")
+
+
+# What others call our options.
+_OTHERS = OURS | {
+    "head_dim": "dim", "rotary_dim": "dim", "theta": "base", "sliding_window": "visible_window",
+    "num_hidden_layers": "layers",
+}  # fmt: skip
+
+
+def _meant(option: str, known: Collection[str]) -> str:
+    """A hint at the option that was perhaps meant."""
+    ours = _OTHERS.get(option)
+    return f"; did you mean {ours!r}?" if ours in known else near(option, known)
 
 
 def with_knobs(needed: Mapping[str, bool]) -> dict[str, bool]:

@@ -866,6 +866,36 @@ CASES: dict[str, list[Case]] = {
         (lambda: Scheme(sinks=2), ValueError, "sinks must be 0 without a visible_window … got 2"),
     ],
     "scheme": [
+        *[
+            (
+                lambda other=other, make=make: make(other),
+                ValueError,
+                f"options of {of} must be among … got {other!r}; did you mean {meant!r}?",
+            )
+            for of, make in (
+                ("'yarn'", lambda other: FrequencySpec("yarn", **{other: 8})),
+                ("scheme 'yarn'", lambda other: rl.scheme("yarn", **{other: 8})),
+            )
+            for other, meant in (
+                ("dims", "dim"),
+                ("head_dim", "dim"),
+                ("rotary_dim", "dim"),
+                ("theta", "base"),
+                ("rope_theta", "base"),
+                ("original_max_position_embeddings", "train_length"),
+                ("scaling_factor", "factor"),
+            )
+        ],
+        (
+            lambda: rl.scheme("lambda", dim=8, sliding_window=8),
+            ValueError,
+            "options of scheme 'lambda' must be among … got 'sliding_window'; did you mean 'visible_window'?",
+        ),
+        (
+            lambda: rl.scheme("nope", head_dim=8),
+            ValueError,
+            "options of scheme 'nope' must be among alibi, … window; got 'head_dim'",
+        ),
         (lambda: rl.scheme("rotary", dim=8), ValueError, "name must be one of 'rope', … got 'rotary'"),
         (
             lambda: rl.scheme("yarnn", dim=8),
@@ -1097,6 +1127,21 @@ CASES: dict[str, list[Case]] = {
         (lambda: Method("m", (ROPE,), (ROPE,), None, "x"), TypeError, "test_positions must be a sampler … got 'x'"),
     ],
     "METHODS": [
+        (
+            lambda: METHODS["invleeky"],
+            KeyError,
+            "\"name must be one of 'rope', … got 'invleeky'; did you mean 'invleaky'?",
+        ),
+        (lambda: METHODS["rope"](2, 8), TypeError, "METHODS['rope']() takes 0 positional arguments but 2 were given"),
+        *[
+            (
+                lambda name=name, other=other: METHODS[name](**{other: 2}),
+                ValueError,
+                f"options of method {name!r} must be among … got {other!r}; did you mean {meant!r}?",
+            )
+            for name in ("rope", "hwfa")
+            for other, meant in (("head_dim", "dim"), ("rope_theta", "base"), ("num_hidden_layers", "layers"))
+        ],
         *not_a_count("layers", lambda v: METHODS["rope"](layers=v, dim=8), 1),
         *not_a_count("layers", lambda v: METHODS["invleaky"](layers=v, dim=8, window=2, slope=4), 1),
         *not_a_count("layers", lambda v: METHODS["hwfa"](layers=v, dim=8, visible_window=2, train_length=4), 2),
