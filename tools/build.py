@@ -1,4 +1,7 @@
-"""Build the HTML, as the raw command in the README does, and say where it is: ``python -m tools.build``."""
+"""Build the HTML, as the raw command in the README does, and say where it is: ``python -m tools.build``.
+
+Chapters that have to be executed are executed side by side first; the raw command does it one after the other.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.project import ROOT
+from tools import execution
+from tools.project import ROOT, notebook_pages
 
 COMMAND = ["jupyter-book", "build", ".", "-n", "-W", "--keep-going"]
 
 
 def build(root: Path = ROOT, quiet: bool = False) -> None:
+    try:
+        execution.execute_all(notebook_pages(root), root)
+    except RuntimeError as error:
+        sys.exit(f"The build failed: {error}")
     program = [str(Path(sys.executable).with_name(COMMAND[0])), *COMMAND[1:], *(["-q"] if quiet else [])]
     result = subprocess.run(program, cwd=root)
     if result.returncode != 0:

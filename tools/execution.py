@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import os
 import shutil
 import sys
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -95,17 +99,30 @@ def _numbered(output: NotebookNode, count: int) -> NotebookNode:
     return output
 
 
+def execute_all(paths: Iterable[Path], root: Path = ROOT) -> None:
+    """Run every chapter that is not in the cache, as many side by side as there are processors."""
+    missing = [path for path in paths if lookup(path, root) is None]
+    longest_first = sorted(missing, key=lambda path: path.stat().st_size, reverse=True)
+    workers = min(os.cpu_count() or 1, len(missing))
+    if workers > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # or each would take all processors for itself
+        with ProcessPoolExecutor(workers) as pool:
+            list(pool.map(partial(_run, root=root), longest_first))
+
+
 def execute(path: Path, root: Path = ROOT) -> NotebookNode:
     """The executed chapter: from the cache, or by running it (and then it is in the cache)."""
-    cached = lookup(path, root)
-    if cached is not None:
-        return cached
+    if lookup(path, root) is None:
+        _run(path, root)
+    executed = lookup(path, root)
+    assert executed is not None
+    return executed
+
+
+def _run(path: Path, root: Path) -> None:
     notebook = read_source(path)
     result = single_nb_execution(notebook, cwd=str(path.parent), timeout=CELL_TIMEOUT, allow_errors=False)
     if result.err is not None:
         raise RuntimeError(f"{path}: a cell failed\n{result.exc_string}")
     code_cells = [cell for cell in result.nb.cells if cell.cell_type == "code"]
     store(path, [cell.outputs for cell in code_cells], result.time, root)
-    executed = lookup(path, root)
-    assert executed is not None
-    return executed

@@ -199,6 +199,7 @@ def main(arguments: list[str] | None = None, root: Path = project.ROOT) -> int:
         parser.error(f"no page with code is called {unknown[0]}; there are {', '.join(pages)}")
     chosen = [pages[name] for name in options.names] or list(pages.values())
     labels = Labels.of_book(root)
+    execution.execute_all(chosen, root)
     if options.check:
         problems = [text for path in chosen for text in check(path, root, labels)]
         print("\n".join(problems) or "the notebooks are up to date")

@@ -113,6 +113,24 @@ def test_notebooks_nbval_and_html_share_one_execution(tiny: TinyBook) -> None:
     assert tiny.executions() == 2, "the build and the check found what nbval had executed"
 
 
+def test_several_chapters_are_executed_side_by_side(tiny: TinyBook) -> None:
+    """Each once, and the build finds them all; a cell that fails is named with its page."""
+    meet = "import time, pathlib\nmine = pathlib.Path(os.environ['EXECUTIONS'] + '{}')\nmine.touch()\n"
+    meet += "while not pathlib.Path(os.environ['EXECUTIONS'] + '{}').exists():\n    time.sleep(0.1)\n"
+    for mine, other in (("one", "two"), ("two", "one")):
+        cell = f"\n```{{code-cell}} ipython3\n{meet.format(mine, other)}```\n"
+        (tiny.root / "book" / f"{mine}.md").write_text(PAGE.replace("01 Tiny", mine) + cell, "utf8")
+    toc = tiny.root / "_toc.yml"
+    toc.write_text(toc.read_text("utf8").replace("01_tiny}", "one}, {file: book/two}"), "utf8")
+    tiny.run("tools.build")  # ends only if each sees the other run
+    assert tiny.executions() == 2
+    failing = tiny.root / "book" / "two.md"
+    failing.write_text(failing.read_text("utf8").replace("value)", "values)"), "utf8")
+    (tiny.root / "book" / "one.md").write_text(PAGE.replace("value)", "value, 1)"), "utf8")
+    with pytest.raises(AssertionError, match=r"(?s)two\.md: a cell failed.*name 'values' is not defined"):
+        tiny.run("tools.build")
+
+
 def test_a_cell_that_needs_the_network_is_never_executed(tiny: TinyBook) -> None:
     """Tagged skip-execution: shown on the page and in the notebook, left out by the build, by nbval and by nbclient."""
     page = tiny.root / "book" / "01_tiny.md"
