@@ -73,7 +73,7 @@ def recalled(model: byte_lm.ByteLM, windows: Tensor, plan: Plan, length: int, di
 def long_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     """Loss and recall at 8 times the training length, and recall within it: models trained with a method, and the RoPE
     model with other schemes at test only."""
-    capped = {"dim": DIM, "window": WINDOW}
+    capped: dict[str, Any] = {"dim": DIM, "window": WINDOW}
     at_test = {
         "LM-Infinite, 1": scheme("rerope", **capped, visible_window=WINDOW, sinks=1),
         "ReRoPE": scheme("rerope", **capped),  # the same cap on distances, and everything visible

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +38,7 @@ Scale = LogN | None
 
 def schemes(scale: Scale) -> dict[str, Scheme]:
     """The rows of the source's tables and the sweep over b, by name."""
-    turn = {"dim": byte_lm.Config().head_dim, "scale": scale}
+    turn: dict[str, Any] = {"dim": byte_lm.Config().head_dim, "scale": scale}
     rows = {"rope": scheme("rope", **turn)}
     rows |= {name: scheme(name, factor=FACTOR, **turn) for name in ("pi", "ntk-old", "ntk-fixed", "ntk-aware")}
     rows["same-reach"] = scheme("ntk-fixed", factor=SAME_REACH, **turn)

@@ -74,8 +74,8 @@ class Row:
     training: str
 
     def plan(self, scale: LogN | None = None) -> Plan:
-        kind = ("rope", {"dim": CONFIG.head_dim}) if self.encoding == "rope" else ("nope", {})
-        return (scheme(kind[0], **kind[1], causal=False, scale=scale),) * CONFIG.layers
+        rope = scheme("rope", dim=CONFIG.head_dim, causal=False, scale=scale)
+        return (rope if self.encoding == "rope" else rope.replace(frequencies=None),) * CONFIG.layers
 
     @property
     def name(self) -> str:

@@ -71,19 +71,19 @@ def _trained_scale(scale: LogN | None) -> LogN | None:
     return None if scale is None or scale.clip else scale
 
 
-def _row(name: str) -> Callable[..., Method]:
+def _row(name: Any) -> Callable[..., Method]:
     """A method that uses one scheme in every layer, ``name`` at test; what needs no training of its own has RoPE's."""
     turns = NAMED[name].kind is not None
 
     def build(*, layers: int, dim: int, base: float = 10_000.0, **options: Any) -> Method:
         check_parts("layers", layers)
-        turning = {"dim": dim, "base": base}
+        turning: dict[str, Any] = {"dim": dim, "base": base}
         FrequencySpec("rope", **turning)  # a name that turns nothing does nothing with them, but takes no odd ones
         test = scheme(name, **options, **(turning if turns else {}))
         scale = _trained_scale(test.scale)
         before = test.replace(scale=scale)
         if turns and name != "rope":
-            shared = {"layout": test.layout, "base_scale": test.base_scale, "causal": test.causal}
+            shared: dict[str, Any] = {"layout": test.layout, "base_scale": test.base_scale, "causal": test.causal}
             before = scheme("rope", **turning, **shared, scale=scale)
         return Method(name, (before,) * layers, (test,) * layers)
 

@@ -10,9 +10,9 @@ and the knobs are the frequencies ω, the distance map f, the scale s, visibilit
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, overload
 
 import torch
 from torch import Tensor
@@ -28,6 +28,9 @@ from rope_lessons._checks import (
 from rope_lessons.entropy import log_n_scale
 from rope_lessons.kinds import KINDS, OURS
 from rope_lessons.rotary import LAYOUTS
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True, init=False)
@@ -237,6 +240,49 @@ NAMED: dict[str, _Named] = {
     "invleaky": _Named(needs=("window", "slope")),
 }
 SCHEMES = tuple(NAMED)
+
+# For editors and type checkers; a test compares them with the tables above.
+TurningName = Literal[
+    "rope", "pi", "ntk-old", "ntk-fixed", "ntk-aware", "ntk-mixed", "dynamic-ntk", "ntk-by-parts", "yarn", "llama3",
+    "longrope", "window", "lambda", "rerope", "leaky-rerope", "invleaky",
+]  # fmt: skip
+StillName = Literal["nope", "alibi"]
+
+
+class _Knobs(TypedDict, total=False):
+    layout: str
+    window: int
+    slope: float
+    scale: LogN | None
+    rotary_scale: float
+    base_scale: float | None
+    causal: bool
+    visible_window: int | None
+    sinks: int
+    alibi: bool
+
+
+class _Options(_Knobs, total=False):
+    factor: float
+    train_length: int
+    exponent: float
+    alpha: float
+    beta: float
+    beta_fast: float
+    beta_slow: float
+    truncate: bool
+    low_freq_factor: float
+    high_freq_factor: float
+    short_factor: Sequence[float]
+    long_factor: Sequence[float]
+
+
+@overload
+def scheme(name: TurningName, *, dim: int, base: float = 10_000.0, **options: Unpack[_Options]) -> Scheme: ...
+
+
+@overload
+def scheme(name: StillName, **options: Unpack[_Knobs]) -> Scheme: ...
 
 
 def scheme(name: str, **options: Any) -> Scheme:

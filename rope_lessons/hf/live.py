@@ -217,7 +217,7 @@ def _wanted(own: Plan, plan: Any, options: Mapping[str, Any], config: Any) -> Pl
     return plan
 
 
-def _named(own: Scheme, name: str, options: Mapping[str, Any], config: Any) -> Scheme:
+def _named(own: Scheme, name: Any, options: Mapping[str, Any], config: Any) -> Scheme:
     """A layer's own scheme with what a name is about in its place."""
     if own.frequencies is None:
         return own

@@ -305,7 +305,7 @@ def schemes(draw: Draw, head_dim: int, windows: st.SearchStrategy[int] = WINDOWS
     return named(draw, draw(st.sampled_from(SCHEMES)), head_dim, windows)
 
 
-def named(draw: Draw, name: str, head_dim: int, windows: st.SearchStrategy[int] = WINDOWS) -> Scheme:
+def named(draw: Draw, name: Any, head_dim: int, windows: st.SearchStrategy[int] = WINDOWS) -> Scheme:
     """A scheme by its name."""
     options = _general(draw)
     kind = name if name in KINDS else None if name in ("nope", "alibi") else "rope"
