@@ -401,7 +401,7 @@ def _attend(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Tensor | None,
+    attention_mask: Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
     **options: Any,
@@ -419,6 +419,6 @@ def _attend(
         layer.taken = True
         output = attention(query, key, value, module.rope_scheme, cache=layer.cache)
     else:
-        documents = None if mask is None else mask[:, 0, 0]
+        documents = None if attention_mask is None else attention_mask[:, 0, 0]
         output = attention(query, key, value, module.rope_scheme, document_ids=documents)
-    return output.transpose(1, 2), None
+    return output.transpose(1, 2).contiguous(), None
