@@ -1244,7 +1244,54 @@ CASES: dict[str, list[Case]] = {
     ],
     "plan_from_hf": [
         (lambda: plan(config=["x"]), TypeError, "config must be a dictionary or have to_dict, got list"),
-        (lambda: plan(model_type="cohere2"), ValueError, "model_type must be one that is tested (llama, … 'cohere2'"),
+        (
+            lambda: plan(model_type="nanochat"),
+            ValueError,
+            "model_type must be one that was found right … 'nanochat': it turns queries and keys the other way",
+        ),
+        (lambda: plan(model_type="lama"), ValueError, "model_type must be one … got 'lama'; did you mean 'llama'?"),
+        (
+            lambda: plan(model_type="llama", sliding_window=4),
+            ValueError,
+            "config must not contain 'sliding_window', which attention of model_type 'llama' does not heed, got 4",
+        ),
+        (
+            lambda: plan(model_type="gemma3_text", sliding_window=4),
+            ValueError,
+            "config must contain 'layer_types', which the class of model_type 'gemma3_text' computes where … add it",
+        ),
+        (
+            lambda: rl.plan_from_hf({"model_type": "olmo3", "layer_types": ["full_attention"] * 32, "rope_theta": 1e4}),
+            ValueError,
+            "rope_theta must be left out beside the rope_parameters of model_type 'olmo3', or agree with the 500000.0",
+        ),
+        (
+            lambda: plan(model_type="gemma3_text", layer_types=["full_attention"] * 2),
+            ValueError,
+            "rope_parameters must be one for each layer type for model_type 'gemma3_text', got {'rope_type': 'default'",
+        ),
+        (
+            lambda: rl.plan_from_hf(
+                {"model_type": "olmo3", "layer_types": ["full_attention"] * 32, "rope_scaling": {"type": "yarn"}}
+            ),
+            ValueError,
+            "rope_scaling must be rope_parameters with one dictionary for each layer type for … or flat with a rope_t",
+        ),
+        (
+            lambda: plan(rope_scaling={"rope_type": "linear"}),
+            ValueError,
+            "rope_scaling must agree with rope_parameters where both are given, got {'rope_parameters': ",
+        ),
+        (
+            lambda: plan(model_type="llama", partial_rotary_factor=0.5),
+            ValueError,
+            "partial_rotary_factor must be 1 for model_type 'llama', whose code turns whole heads, got 0.5",
+        ),
+        (
+            lambda: plan(model_type="minimax_m2", rope_parameters={"rope_type": "ntk", "factor": 2, "rope_theta": 1e4}),
+            ValueError,
+            "rope_type must be one that was found right for model_type 'minimax_m2': default, … got 'ntk'",
+        ),
         (
             lambda: plan(attn_logit_softcapping=50.0),
             ValueError,

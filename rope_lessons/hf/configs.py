@@ -25,6 +25,7 @@ from rope_lessons._checks import (
     shown,
 )
 from rope_lessons.circles import yarn_attention_factor
+from rope_lessons.hf.model_types import BESIDE, FULL, LAYER_TYPES, OBJECT, SLIDING, ModelType, find
 from rope_lessons.kinds import KINDS, OURS, TRAINED, Kind, RopeType
 from rope_lessons.schemes import FrequencySpec, Plan, Scheme
 
@@ -43,34 +44,6 @@ SAID: dict[str, RopeType] = {kind: row.hf for kind, row in KINDS.items() if row.
 HF_TYPES: dict[str, list[str]] = {
     hf.name: [kind for kind, other in SAID.items() if other.name == hf.name] for hf in SAID.values()
 }
-
-# Models whose attention does what these keys say, no less and no more: tests run each beside its plan.
-CAUSAL = {
-    **dict.fromkeys(("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi", "phi3"), True),
-    **dict.fromkeys(("gpt_neox", "granite", "olmo2", "olmo3", "smollm3", "modernbert-decoder"), True),
-    "modernbert": False,
-}
-# Keys that change attention in a way that a plan cannot hold, or that this module does not read.
-UNREADABLE = {
-    "attn_logit_softcapping": "no knob caps the scores",
-    "use_bidirectional_attention": "give the keys of a causal model",
-    "attention_chunk_size": "no knob makes chunks",
-    "qk_rope_head_dim": "no knob turns a part of its own of queries and keys",
-    "alibi": "plan_from_hf reads rotary models",
-    "text_config": "give that part of the config",
-    **dict.fromkeys(
-        (
-            "rope_local_base_freq",
-            "global_rope_theta",
-            "local_rope_theta",
-            "rotary_pct",
-            "rotary_dim",
-            "rotary_emb_base",
-        ),
-        "an old spelling: load it with transformers' AutoConfig, and give the config object",
-    ),
-}
-LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 # --- one layer ----------------------------------------------------------------------------------------------------
@@ -324,37 +297,29 @@ Scheme(FrequencySpec('pi', dim=64, factor=8.0, base=1000000.0)))
         config = config.to_dict()
     if not isinstance(config, Mapping):
         raise TypeError(f"config must be a dictionary or have to_dict, got {type(config).__name__}")
-    for key, reason in UNREADABLE.items():
-        if config.get(key):
-            raise ValueError(f"config must not contain {key!r} ({reason}), got {config[key]!r}")
     model_type = config.get("model_type")
-    if model_type is not None and (not isinstance(model_type, str) or model_type not in CAUSAL):
-        raise ValueError(
-            f"model_type must be one that is tested ({', '.join(CAUSAL)}), or be left out for a model whose code does "
-            f"what the config says, no more; got {shown(model_type)}{near(model_type, CAUSAL)}"
-        )
-    causal = knobs.get("causal", model_type is None or CAUSAL[model_type])
+    return read(config, ModelType() if model_type is None else find(model_type), **knobs)
+
+
+def read(config: Mapping[str, Any], its: ModelType, **knobs: Any) -> Plan:
+    """The plan of a config whose type is known."""
+    config = its.complete(config)
+    causal = knobs.get("causal", its.code.causal)
     check_bool("causal", causal)
     head_dim = _head_dim(config)
     base_scale = _base_scale(config, head_dim)
-    layer_types = _layer_types(config)
-    ropes = _ropes(config, layer_types)
-    windows = {"full_attention": None, "sliding_attention": _window(config, causal)}
-    turned = config.get("no_rope_layers")  # 1: turned, 0: not
-    turned = [1] * len(layer_types) if turned is None or turned == [] else turned
-    if not isinstance(turned, (list, tuple)) or not all(isinstance(turns, int) and turns in (0, 1) for turns in turned):
-        raise TypeError(f"no_rope_layers must be a list of ones (turned) and zeros, got {shown(turned)}")
-    if len(turned) != len(layer_types):
-        raise ValueError(f"no_rope_layers must have one number per layer, {len(layer_types)}, got {len(turned)}")
+    window = _window(config, causal)
+    layer_types = _layer_types(config, its, window)
+    ropes = _ropes(config, its, layer_types)
+    turned = _turned(config, len(layer_types))
     longest = config.get("max_position_embeddings")
     plan = []
     for layer_type, turns in zip(layer_types, turned, strict=True):
-        if layer_type == "sliding_attention" and windows[layer_type] is None:
-            raise ValueError("config must contain 'sliding_window' for layers of type 'sliding_attention', got None")
         layer = scheme_from_hf(ropes[layer_type], head_dim=head_dim, max_position_embeddings=longest)
-        layer = replace(layer, causal=causal, visible_window=windows[layer_type], base_scale=base_scale)
-        if not turns:
-            layer = replace(layer, frequencies=None, rotary_scale=1.0)
+        if not turns or its.code.unturned(layer_type, window):
+            layer = Scheme()
+        seen = window if layer_type == SLIDING else None
+        layer = replace(layer, layout=its.code.layout, causal=causal, visible_window=seen, base_scale=base_scale)
         plan.append(replace(layer, **knobs))
     return tuple(plan)
 
@@ -390,73 +355,131 @@ def _base_scale(config: Mapping[str, Any], head_dim: int) -> float | None:
     return multiplier
 
 
-def _layer_types(config: Mapping[str, Any]) -> list[str]:
+def _window(config: Mapping[str, Any], causal: bool) -> int | None:
+    window = config.get("sliding_window")
+    if window is None and config.get("local_attention") is not None:  # ModernBERT: the sum of both sides
+        window = config["local_attention"] // 2
+    if window is None or config.get("use_sliding_window") is False:
+        return None
+    check_count("sliding_window", window, least=1)
+    return window if causal else window + 1
+
+
+def _layer_types(config: Mapping[str, Any], its: ModelType, window: int | None) -> list[str]:
     layers = _need(config, "num_hidden_layers")
     check_parts("num_hidden_layers", layers)
     layer_types = config.get("layer_types")
     if layer_types is None:
-        slides = config.get("sliding_window") is not None and config.get("use_sliding_window") is not False
-        if slides and (config.get("use_sliding_window") or config.get("sliding_window_pattern")):
+        if its.name is None and window and (config.get("use_sliding_window") or config.get("sliding_window_pattern")):
             raise ValueError(
-                "config must contain 'layer_types' where only some layers have the sliding window: load it with "
-                "transformers' AutoConfig, and give the config object; got none"
+                f"config must contain 'layer_types' where only some layers have the sliding window: {OBJECT}; got none"
             )
-        return ["sliding_attention" if slides else "full_attention"] * layers
+        layer_types = [FULL if window is None else SLIDING] * layers
     if not isinstance(layer_types, (list, tuple)):
         raise TypeError(f"layer_types must be a list of names, got {shown(layer_types)}")
     for layer_type in layer_types:
         check_choice("layer_types", layer_type, LAYER_TYPES)
     if len(layer_types) != layers:
         raise ValueError(f"layer_types must have num_hidden_layers = {layers} entries, got {len(layer_types)}")
+    if SLIDING in layer_types and window is None:
+        raise ValueError(f"config must contain 'sliding_window' for layers of type {SLIDING!r}, got None")
+    if SLIDING in layer_types and not its.windows:
+        raise ValueError(
+            f"sliding_window must be null for model_type {its.name!r}, whose window is not one of a plan, got {window}"
+        )
     return list(layer_types)
 
 
-def _ropes(config: Mapping[str, Any], layer_types: list[str]) -> dict[str, dict[str, Any]]:
+def _turned(config: Mapping[str, Any], layers: int) -> list[int]:
+    """For each layer 1 if it turns queries and keys, or 0."""
+    turned = config.get("no_rope_layers")
+    turned = [1] * layers if turned is None or turned == [] else turned
+    if not isinstance(turned, (list, tuple)) or not all(isinstance(turns, int) and turns in (0, 1) for turns in turned):
+        raise TypeError(f"no_rope_layers must be a list of ones (turned) and zeros, got {shown(turned)}")
+    if len(turned) != layers:
+        raise ValueError(f"no_rope_layers must have one number per layer, {layers}, got {len(turned)}")
+    return list(turned)
+
+
+def _ropes(config: Mapping[str, Any], its: ModelType, layer_types: list[str]) -> dict[str, dict[str, Any]]:
     """The rope dictionary of each layer type."""
-    found = [config[key] for key in ("rope_parameters", "rope_scaling") if config.get(key) is not None]
-    ropes: Any = next((rope for rope in found if rope != {}), {})
-    if not isinstance(ropes, Mapping):
-        raise TypeError(f"rope_parameters must be a dictionary, got {type(ropes).__name__}")
+    ropes = _given(config, its)
     for key, value in (("rope_theta", config.get("rope_theta")), (TRAINED, config.get(TRAINED))):
         if value is not None:
             CHECKS[key](key, value)
+    if its.nested or any(isinstance(value, Mapping) for value in ropes.values()):
+        for key in ropes:
+            check_choice("keys of rope_parameters", key, LAYER_TYPES)
+        for layer_type in set(layer_types):
+            if not isinstance(ropes.get(layer_type), Mapping):
+                raise ValueError(f"rope_parameters must contain a dictionary for {layer_type!r}, got {list(ropes)}")
+        return {key: _with_shared(config, its, ropes[key], key) for key in set(layer_types)}
+    return dict.fromkeys(set(layer_types), _with_shared(config, its, ropes))
+
+
+def _given(config: Mapping[str, Any], its: ModelType) -> Mapping[str, Any]:
+    """The rope dictionary of a config as it is given, or that of its class."""
+    found = {key: config[key] for key in ("rope_parameters", "rope_scaling") if config.get(key) not in (None, {})}
+    for key, ropes in found.items():
+        if not isinstance(ropes, Mapping):
+            raise TypeError(f"{key} must be a dictionary, got {type(ropes).__name__}")
+    if len(found) == 2 and found["rope_parameters"] != found["rope_scaling"]:
+        raise ValueError(f"rope_scaling must agree with rope_parameters where both are given, got {found}")
+    if not found:
+        return its.rope
+    key, ropes = next(iter(found.items()))
     nested = any(isinstance(value, Mapping) for value in ropes.values())
-    if not nested:
-        return dict.fromkeys(set(layer_types), _with_shared(config, ropes))
-    for key in ropes:
-        check_choice("keys of rope_parameters", key, LAYER_TYPES)
-    for layer_type in layer_types:
-        if not isinstance(ropes.get(layer_type), Mapping):
-            raise ValueError(f"rope_parameters must contain a dictionary for {layer_type!r}, got {list(ropes)}")
-    return {key: _with_shared(config, ropes[key], nested=True) for key in set(layer_types)}
+    if its.name is None:
+        return ropes
+    if its.nested and key == "rope_scaling":  # of before transformers 5
+        if nested or its.code.flat is None or "rope_type" not in ropes:
+            raise ValueError(
+                f"rope_scaling must be rope_parameters with one dictionary for each layer type for model_type "
+                f"{its.name!r}{'' if its.code.flat is None else ', or flat with a rope_type'}, got {shown(ropes)}"
+            )
+        return {layer_type: ropes if layer_type == its.code.flat else {} for layer_type in LAYER_TYPES}
+    if nested != its.nested:
+        wanted = "one for each layer type" if its.nested else "one for all layers"
+        raise ValueError(f"{key} must be {wanted} for model_type {its.name!r}, got {shown(ropes)}")
+    return ropes
 
 
-def _with_shared(config: Mapping[str, Any], rope: Mapping[str, Any], nested: bool = False) -> dict[str, Any]:
-    """The keys that a config holds beside its rope dictionary."""
+def _with_shared(
+    config: Mapping[str, Any], its: ModelType, rope: Mapping[str, Any], layer_type: str | None = None
+) -> dict[str, Any]:
+    """A rope dictionary with what stands beside it, and with what the class fills in."""
     rope = {key: value for key, value in rope.items() if value is not None or key == "truncate"}
     if "type" not in rope:
         rope.setdefault("rope_type", "default")
-    beside = ["rope_theta", "partial_rotary_factor"]
     rope_type = rope.get("rope_type", rope.get("type"))
-    if not nested and any(
+    beside: dict[str, Any] = dict(its.beside)
+    if layer_type is None and any(
         hf.name == rope_type and TRAINED in hf.required and hf.longest != "trained" for hf in SAID.values()
     ):
-        beside.append(TRAINED)  # Phi-3
-    for key in beside:
-        value = config.get(key)
-        if value is not None and rope.setdefault(key, value) != value:
-            raise ValueError(f"{key} must agree with the {rope[key]} of rope_parameters, got {value}")
+        beside[TRAINED] = TRAINED  # Phi-3
+    for key, place in beside.items():
+        value, (where, name) = config.get(key), (place if isinstance(place, tuple) else (layer_type, place))
+        if value is not None and where == layer_type and rope.setdefault(name, value) != value:
+            raise ValueError(f"{key} must agree with the {rope[name]} of rope_parameters, got {value}")
+    for key, value in (its.filled if layer_type is None else its.filled.get(layer_type, {})).items():
+        rope.setdefault(key, value)
+    if its.rope_types is not None and rope_type not in ("default", *its.rope_types):
+        raise ValueError(
+            f"rope_type must be one that was found right for model_type {its.name!r}: "
+            f"{', '.join(('default', *its.rope_types))}; got {shown(rope_type)}"
+        )
+    if not its.partial and rope.get("partial_rotary_factor", 1) != 1:
+        raise ValueError(
+            f"partial_rotary_factor must be 1 for model_type {its.name!r}, whose code turns whole heads, got "
+            f"{shown(rope['partial_rotary_factor'])}"
+        )
+    for key in BESIDE.keys() - beside.keys():
+        if config.get(key) is not None and config[key] != rope.get(key):
+            raise ValueError(
+                f"{key} must be left out beside the rope_parameters of model_type {its.name!r}, or agree with the "
+                f"{rope.get(key)} there, got {config[key]}"
+            )
     return rope
-
-
-def _window(config: Mapping[str, Any], causal: bool) -> int | None:
-    window = config.get("sliding_window")
-    if window is None and config.get("local_attention") is not None:  # ModernBERT: the sum of both sides
-        window = config["local_attention"] // 2
-    if window is None:
-        return None
-    check_count("sliding_window", window, least=1)
-    return window if causal else window + 1
 
 
 def plan_to_hf(plan: Plan, *, head_dim: int) -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""Every causal type of transformers: read right, or refused. The oracle is the model itself, small and random."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import transformers
+from huggingface_hub.errors import StrictDataclassError
+from transformers import CONFIG_MAPPING
+
+import rope_lessons as rl
+from rope_lessons.hf.model_types import BESIDE, KEYS, OLD, find, table
+from tools import model_types
+
+ROWS = table()["types"]
+RIGHT = sorted(name for name, row in ROWS.items() if row["reason"] is None)
+# One of each convention, and what is most used; every type where transformers is not that of the stored table.
+CHOSEN = [
+    "apertus", "cohere", "cohere2", "deepseek_v3", "ernie4_5", "exaone4", "falcon_h1", "gemma", "gemma2",
+    "gemma3_text", "glm", "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "laguna", "llama", "ministral",
+    "minimax_m2", "mistral", "modernbert-decoder", "nanochat", "olmo3", "phi", "phi3", "qwen2", "qwen3_moe",
+    "smollm3", "stablelm",
+]  # fmt: skip
+ALL = "ROPE_LESSONS_ALL_TYPES" in os.environ or transformers.__version__ != table()["transformers"]
+
+
+@pytest.mark.parametrize("name", model_types.TYPES if ALL else CHOSEN)
+@pytest.mark.filterwarnings("ignore")
+def test_a_type_is_right_or_refused(name: str) -> None:
+    """Its row is what its small model shows now, and a feature that was not found right is refused."""
+    row = json.loads(json.dumps(model_types.survey(name)))
+    assert row == ROWS[name]
+    if row["reason"] is not None:
+        with pytest.raises(ValueError, match="model_type must be one that was found right"):
+            rl.plan_from_hf({"model_type": name})
+        return
+    config = model_types.small(name)
+    plan = rl.plan_from_hf(config)
+    if not plan[0].causal:
+        return
+    unturned = tuple(replace(layer, frequencies=None, rotary_scale=1.0) for layer in plan)
+    assert model_types.difference(config, unturned) > 0.1  # the model would show a wrong plan
+    right = {*row["rope_types"], *(["partial"] * row["partial"]), *(["window"] * row["windows"])}
+    for feature, options in model_types.variants(find(name), max(layer.rotary_dim for layer in plan)).items():
+        if feature not in right:
+            try:
+                config = model_types.small(name, **options)
+            except (KeyError, StrictDataclassError):  # the class itself does not take it
+                continue
+            with pytest.raises((TypeError, ValueError)):
+                rl.plan_from_hf(config)
+
+
+def test_thirty_of_the_types_are_tried_in_every_run() -> None:
+    assert len(CHOSEN) == 30
+    assert set(CHOSEN) <= set(ROWS) == set(model_types.TYPES)
+    assert len(RIGHT) >= 50
+
+
+# --- config files -----------------------------------------------------------------------------------------------------
+
+
+def agrees(raw: dict[str, Any]) -> bool:
+    """Whether a file is read, and then as the class of transformers reads it, if it takes the file at all."""
+    try:
+        found = rl.plan_from_hf(raw)
+    except (TypeError, ValueError):
+        return False
+    try:
+        config = CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
+    except (TypeError, ValueError, KeyError, StrictDataclassError):
+        return False
+    assert found == rl.plan_from_hf(config), raw
+    return True
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_that_leaves_out_what_its_class_fills_in(name: str) -> None:
+    its, settings = find(name), model_types.SETTINGS.get(name, {})
+    computed = set(its.computed)
+    if its.defaults.get("use_sliding_window") is False:  # then all layers are alike
+        computed -= {"layer_types"}
+    if name == "glm4_moe":  # its class has 96 heads in 4096 channels, of which half of 42 would turn
+        settings = {"head_dim": 128}
+    for config in (CONFIG_MAPPING[name](**settings), model_types.small(name)):
+        whole = config.to_dict()
+        assert agrees(whole)
+        for key in whole.keys() - {"model_type"}:
+            read = agrees({other: value for other, value in whole.items() if other != key})
+            if config.hidden_size != model_types.SIZES["hidden_size"]:  # else other keys go with it
+                assert read == (key not in computed and key not in settings), key
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_with_another_value(name: str) -> None:
+    """Of each key that a plan depends on, and of keys that the type does not have."""
+    whole = model_types.small(name).to_dict()
+    del whole["rope_parameters"]
+    values: dict[str, list[Any]] = {key: [None, 8, 32, 0.5, True, False, [1, 0] * 3] for key in KEYS}
+    values["layer_types"] = [
+        ["full_attention"] * 6,
+        ["sliding_attention"] * 6,
+        ["full_attention", "sliding_attention"] * 3,
+    ]
+    values |= {key: [None, 0.5, 1e6] for key in (*BESIDE, *OLD)}
+    linear = {"rope_type": "linear", "factor": 2.0}
+    both = {"full_attention": {**linear, "rope_theta": 1e6}, "sliding_attention": {"rope_type": "default"}}
+    for key in ("rope_parameters", "rope_scaling"):
+        values[key] = [None, linear, {"type": "linear", "factor": 2.0}, {**linear, "rope_theta": 1e6}, both]
+    read = [agrees({**whole, key: value}) for key, given in values.items() for value in given]
+    assert sum(read) >= 3
+
+
+def test_the_published_spelling_of_olmo_3() -> None:
+    """YaRN is for the layers that see everything; those with a window turn plainly. From the config of Olmo-3-7B."""
+    yarn = {"attention_factor": 1.2079441541679836, "beta_fast": 32, "beta_slow": 1, "factor": 8.0}
+    yarn |= {"original_max_position_embeddings": 8192, "rope_type": "yarn"}
+    raw = {
+        "model_type": "olmo3", "hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+        "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 8, "sliding_window": 4096,
+        "max_position_embeddings": 65_536, "rope_theta": 500_000, "rope_scaling": yarn,
+    }  # fmt: skip
+    near = rl.scheme("window", dim=128, base=5e5, visible_window=4096)
+    far = rl.scheme("yarn", dim=128, base=5e5, factor=8.0, train_length=8192, rotary_scale=yarn["attention_factor"])
+    assert rl.plan_from_hf(raw) == (near, near, near, far) * 8
+    assert agrees(raw)

@@ -1,0 +1,267 @@
+"""A survey of transformers' causal models: which of them :func:`rope_lessons.plan_from_hf` reads right.
+
+``python -m tools.model_types`` builds a small one of every type with random weights, beside the same model with its own
+plan in our attention, and writes ``rope_lessons/data/model_types.json``: for each type why it is not read, or what its
+class fills into a config file and which features were found right. With names, it prints the rows of these types.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+import rope_lessons as rl
+from rope_lessons.hf import configs, live
+from rope_lessons.hf.model_types import CODE, FULL, KEYS, LAYER_TYPES, SLIDING, UNREADABLE, Code, ModelType
+from rope_lessons.stored import DATA
+
+PATH = DATA / "model_types.json"
+TYPES = (*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *(name for name, code in CODE.items() if not code.causal))
+LAYERS, HEAD_DIM, WINDOW, TOKENS, TRAINED = 6, 16, 8, 40, 24
+# The keys by which a model becomes small, where its class has them.
+SIZES: dict[str, Any] = {
+    "vocab_size": 64, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": HEAD_DIM, "max_position_embeddings": 128, "sliding_window": WINDOW,
+    "local_attention": 2 * WINDOW, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
+    "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "ffn_hidden_size": 32, "num_experts": 4,
+    "num_local_experts": 4, "n_routed_experts": 4, "n_shared_experts": 1, "moe_num_experts": 4,
+    "num_experts_per_tok": 2, "moe_k": 2, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+    "mamba_d_ssm": 64, "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+}  # fmt: skip
+OPTIONAL = ("sliding_window", "local_attention")  # stay null where the class has null
+MOST = 5_000_000  # numbers in a small model: one that has more has sizes under other names
+SCALED = {"factor": 4.0, "original_max_position_embeddings": TRAINED}
+# What the code of a type does that no plan holds, where neither its config nor its attention says so.
+WHY: dict[str, str] = {
+    "nanochat": "it turns queries and keys the other way",
+    "cohere2_moe": "which of its layers are turned depends on more than their type",
+    **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), "it normalises queries and keys after they are turned"),
+    **dict.fromkeys(("flint", "gpt_oss", "granite_swa", "granitemoe_swa"), "its attention has learned sinks"),
+}
+# Settings without which the defaults of a class are refused.
+SETTINGS = {name: {"attn_logit_softcapping": None} for name in ("gemma2", "vaultgemma")}
+ROPES: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": SCALED,
+    "llama3": {**SCALED, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    "longrope": SCALED,
+}
+
+
+# --- small models ---------------------------------------------------------------------------------------------------
+
+
+def small(name: str, **options: Any) -> Any:
+    """A small config of a type: the defaults of its class, but for its sizes."""
+    made = CONFIG_MAPPING[name]().to_dict()
+    sizes = {key: value for key, value in SIZES.items() if key in made and not (key in OPTIONAL and not made[key])}
+    return CONFIG_MAPPING[name](**{**sizes, **SETTINGS.get(name, {}), **options})
+
+
+def build(config: Any) -> Any:
+    """A model with random weights, far enough from 0 that attention is not even."""
+    with torch.device("meta"):
+        numbers = sum(parameter.numel() for parameter in AutoModelForCausalLM.from_config(config).parameters())
+    if numbers > MOST:
+        raise ValueError(f"a model of {numbers} numbers is not small")
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=1.5 * parameter.shape[-1] ** -0.5)
+            else:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@torch.no_grad()
+def logits(model: Any) -> Tensor:
+    tokens = torch.randint(3, 60, (1, TOKENS), generator=torch.Generator().manual_seed(1))
+    return model(tokens, use_cache=False).logits
+
+
+def difference(config: Any, plan: rl.Plan) -> float:
+    """The largest difference between a model's logits and those with a plan, in units of their spread."""
+    model = build(config)
+    own = logits(model)
+    spread = float(own.std())
+    if not spread > 0.01:
+        raise ValueError(f"its logits hardly differ from each other, by {spread:.1g}")
+    return float((_with_plan(model, plan) - own).abs().max()) / spread
+
+
+def check(config: Any, plan: rl.Plan) -> None:
+    """That the model of a config does what the plan says.
+
+    Raises:
+        Exception: it cannot be built, or not have the plan, or it does something else.
+    """
+    found = difference(config, plan)
+    if not found < 1e-3:
+        raise ValueError(f"its logits differ by {found:.1g} of their spread")
+
+
+def _with_plan(model: Any, plan: rl.Plan) -> Tensor:
+    """Logits with a plan that need not be the one that is read of the model."""
+    with patch.object(live, "_own", lambda _: plan):
+        rl.hf.extend(model, plan)
+    return logits(model)
+
+
+# --- what a class fills in --------------------------------------------------------------------------------------------
+
+
+def class_defaults(name: str) -> ModelType:
+    """A type with what its class fills into a file, and every feature taken for right."""
+    kind = CONFIG_MAPPING[name]
+    made = kind().to_dict()
+    declared = {field.name: field.default for field in dataclasses.fields(kind)}
+    known = {key: declared[key] for key in (*KEYS, *UNREADABLE) if key in declared}
+    computed = tuple(
+        key for key, value in known.items() if value is None and made.get(key) is not None and key != "head_dim"
+    )
+    known |= {key: None for key in KEYS if key in made and key not in known}  # properties
+    defaults = {key: value for key, value in known.items() if key not in computed}
+    rope = made.get("rope_parameters") or {}
+    nested = any(isinstance(value, Mapping) for value in rope.values())
+    plain: dict[str, Any] = {"rope_type": "default"}
+    given = {key: dict(plain) for key in LAYER_TYPES} if nested else plain
+    filled = kind.from_dict({"rope_parameters": given}).to_dict().get("rope_parameters") or {}
+    if nested:
+        filled = {key: _without_type(filled[key]) for key in LAYER_TYPES}
+        rope = {key: {} if _without_type(rope[key]) == filled[key] else rope[key] for key in LAYER_TYPES if rope[key]}
+    else:
+        filled = _without_type(filled)
+        rope = {} if _without_type(rope) == filled else rope
+    return ModelType(name, CODE.get(name, Code()), defaults, computed, rope, filled)
+
+
+def _without_type(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in a dictionary of plain RoPE beside its type."""
+    return {key: value for key, value in rope.items() if (key, value) != ("rope_type", "default")}
+
+
+# --- the survey -------------------------------------------------------------------------------------------------------
+
+
+def variants(its: ModelType, rotary_dim: int) -> dict[str, dict[str, Any]]:
+    """Settings that a type may have beside the defaults of its class, by feature."""
+    found: dict[str, dict[str, Any]] = {}
+    pairs = range(rotary_dim // 2)
+    lists = {"short_factor": [1.0 + t / 8 for t in pairs], "long_factor": [1.0 + t for t in pairs]}
+    if its.defaults.get("max_position_embeddings"):
+        for rope_type, rope in ROPES.items():
+            full = {"rope_type": rope_type, "rope_theta": 1e4, **rope, **(lists if rope_type == "longrope" else {})}
+            length = {"max_position_embeddings": TRAINED} if rope_type == "dynamic" else {}
+            found[rope_type] = {"rope_parameters": _for_all(its, full), **length}
+        partial = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+        found["partial"] = {"rope_parameters": _for_all(its, partial)}
+    if "sliding_window" in its.defaults:
+        window: dict[str, Any] = {"sliding_window": WINDOW}
+        if "use_sliding_window" in its.defaults:
+            window["use_sliding_window"] = True
+        if "layer_types" in its.computed:
+            window["layer_types"] = [SLIDING, FULL] * (LAYERS // 2)
+        found["window"] = window
+    return found
+
+
+def _for_all(its: ModelType, full: dict[str, Any]) -> dict[str, Any]:
+    """Rope parameters of this type of model, with these in the layers that see everything."""
+    return {FULL: full, SLIDING: {"rope_type": "default", "rope_theta": 1e3}} if its.nested else full
+
+
+def survey(name: str) -> dict[str, Any]:
+    """The row of a type.
+
+    A model that is not causal cannot have a plan: ``tests/test_hf.py`` compares its attention, with rope types too.
+    """
+    causal = CODE.get(name, Code()).causal
+    reason = refused(name) if causal else None
+    row: dict[str, Any] = {"reason": reason}
+    if reason is not None:
+        return row
+    its = class_defaults(name)
+    wide = dataclasses.replace(its, defaults={"head_dim": None, **its.defaults})  # some heed it that do not declare it
+    if causal and _is_right(name, wide, {"head_dim": HEAD_DIM + 8}):
+        its = wide
+    plan = configs.read(small(name).to_dict(), its)
+    tried = variants(its, max(layer.rotary_dim for layer in plan))
+    right = [feature for feature, options in tried.items() if not causal or _is_right(name, its, options)]
+    return row | {
+        "layout": its.code.layout,
+        "unturned": sum(layer.frequencies is None for layer in plan),
+        "partial": causal and "partial" in right,
+        "windows": "window" in right or its.defaults.get("local_attention") is not None,
+        "rope_types": [feature for feature in right if feature in ROPES],
+        "defaults": dict(its.defaults), "computed": list(its.computed), "rope": its.rope, "filled": its.filled,
+    }  # fmt: skip
+
+
+def refused(name: str) -> str | None:
+    """Why a type is not read; None if its logits are right."""
+    if name in WHY:
+        return WHY[name]
+    try:
+        kind = CONFIG_MAPPING[name]
+        if kind.sub_configs_defaults:
+            return "it holds other models"
+        config = small(name)
+        if any(key in config.to_dict() for key in ("kv_lora_rank", "q_lora_rank")):
+            return "latent attention turns a part of its own of queries and keys"
+        with torch.device("meta"):
+            model = AutoModel.from_config(config)
+        if not any("rotary" in type(module).__name__.lower() for module in model.modules()):
+            return "no rotary module"
+        check(config, configs.read(config.to_dict(), class_defaults(name)))
+    except Exception as error:
+        return " ".join(str(error).split())[:200]
+    return None
+
+
+def _is_right(name: str, its: ModelType, options: dict[str, Any]) -> bool:
+    try:
+        config = small(name, **options)
+        check(config, configs.read(config.to_dict(), its))
+    except Exception:
+        return False
+    return True
+
+
+def main() -> None:
+    transformers.logging.set_verbosity_error()
+    warnings.simplefilter("ignore")
+    names = sys.argv[1:]
+    if names:
+        for name in names:
+            print(name, json.dumps(survey(name)), flush=True)
+        return
+    rows = {}
+    for name in TYPES:
+        rows[name] = survey(name)
+        print(f"{name:30s} {rows[name]['reason'] or 'right'}", flush=True)
+    table = {"transformers": transformers.__version__, "types": rows}
+    PATH.write_text(_lines(table), "utf8")
+
+
+def _lines(table: Mapping[str, Any]) -> str:
+    """JSON with a line for each type."""
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in table["types"].items())
+    return f'{{\n "transformers": {json.dumps(table["transformers"])},\n "types": {{\n{rows}\n }}\n}}\n'
+
+
+if __name__ == "__main__":
+    main()
