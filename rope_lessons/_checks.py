@@ -129,13 +129,20 @@ def check_int64(name: str, tensor: Any) -> None:
         raise TypeError(f"{name} must be an int64 tensor, got {getattr(tensor, 'dtype', type(tensor).__name__)}")
 
 
-def check_tensor(name: str, tensor: Any, dims: int | None = None) -> None:
+def check_tensor(name: str, tensor: Any) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
     if not tensor.is_floating_point():
         raise TypeError(f"{name} must be a floating-point tensor, got {tensor.dtype}")
-    if dims is not None and tensor.ndim != dims:
-        raise ValueError(f"{name} must have {dims} dimensions, got shape {tuple(tensor.shape)}")
+
+
+def check_heads(name: str, tensor: Any) -> None:
+    """Queries, keys or values."""
+    check_tensor(name, tensor)
+    if tensor.ndim != 4:
+        raise ValueError(
+            f"{name} must have 4 dimensions (batch, heads, tokens, channels), got shape {tuple(tensor.shape)}"
+        )
 
 
 def check_readable(name: str, tensor: torch.Tensor) -> None:

@@ -14,9 +14,9 @@ from rope_lessons._checks import (
     check_bool,
     check_count,
     check_device,
+    check_heads,
     check_int64,
     check_parts,
-    check_tensor,
     shown,
 )
 from rope_lessons._float64 import float64_device
@@ -194,8 +194,8 @@ def alibi_channels(
     >>> q[0, :, 0, 4], k[0, 0, :, 4]
     (tensor([0.1250, 0.0078]), tensor([0., 1., 2.]))
     """
-    check_tensor("q", q, dims=4)
-    check_tensor("k", k, dims=4)
+    check_heads("q", q)
+    check_heads("k", k)
     check_device("k", k, q.device, like="q")
     if q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3] or q.shape[1] % k.shape[1]:
         raise ValueError(

@@ -511,6 +511,27 @@ def test_mixed_dtypes_under_autocast() -> None:
         KVCache(settings).extend(k, v.to(half))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_explained(dtype: torch.dtype) -> None:
+    """The first call is one without a cache; later ones are the cache's own. To ask changes nothing."""
+    settings, qkv = SCHEMES["window_3_slope_0.125"], tuple(x.to(dtype) for x in inputs(q_len=9))
+    cache, ids = KVCache(settings, padding=torch.tensor([2, 0])), torch.tensor([[-1, -1, 0, 0], [0] * 4])
+    told, outputs = [], []
+    for a, b in ends((4, 1, 4)):
+        q, k, v = (x[:, :, a:b] for x in qkv)
+        told.append(rl.explain_backend(q, k, v, settings, cache=cache))
+        outputs.append(rl.attention(q, k, v, settings, cache=cache))
+    q, k, v = (x[:, :, :4] for x in qkv)
+    one = "one softmax" if dtype == torch.float32 else "parts merged by their log-sum-exp"
+    assert told == [
+        rl.explain_backend(q, k, v, settings, document_ids=ids),
+        f"cache: 1 new token after 4, {one}",
+        "cache: 4 new tokens after 5, parts merged by their log-sum-exp",
+    ]
+    alone, _ = decode(qkv, settings, KVCache(settings, padding=torch.tensor([2, 0])), (4, 1, 4))
+    assert torch.equal(torch.cat(outputs, dim=2), alone)
+
+
 def test_inside_a_compiled_model() -> None:
     """The cache counts in Python numbers, so what is compiled goes around it: two graphs, however many steps."""
     settings, weight = SCHEMES["window_3_slope_0.125"], torch.randn(8, 8, dtype=torch.float64)

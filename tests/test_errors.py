@@ -739,7 +739,11 @@ CASES: dict[str, list[Case]] = {
     ],
     "alibi_channels": [
         (lambda: local.alibi_channels(P3, X), TypeError, "q must be a floating-point tensor, got torch.int64"),
-        (lambda: local.alibi_channels(X, X[0]), ValueError, "k must have 4 dimensions, got shape (2, 3, 8)"),
+        (
+            lambda: local.alibi_channels(X, X[0]),
+            ValueError,
+            "k must have 4 dimensions (batch, heads, tokens, channels), got shape (2, 3, 8)",
+        ),
         (
             lambda: local.alibi_channels(X, X[..., :4]),
             ValueError,
@@ -1399,7 +1403,22 @@ CASES: dict[str, list[Case]] = {
             "length must be given: the frequencies of 'dynamic-ntk' depend on it",
         ),
         (lambda: attend(k=X.long()), TypeError, "k must be a floating-point tensor, got torch.int64"),
-        (lambda: attend(v=X[0]), ValueError, "v must have 4 dimensions, got shape (2, 3, 8)"),
+        (
+            lambda: attend(v=X[0]),
+            ValueError,
+            "v must have 4 dimensions (batch, heads, tokens, channels), got shape (2, 3, 8)",
+        ),
+        (
+            lambda: attend(q=torch.ones(1, 7, 4, 8), k=torch.ones(1, 7, 2, 8), v=torch.ones(1, 7, 2, 8)),
+            ValueError,
+            "q_len must be at most k_len = 2 (queries are the last tokens), got 4; did you pass heads after tokens? "
+            "They come before: x.transpose(1, 2)",
+        ),
+        (
+            lambda: attend(q=torch.ones(1, 7, 4, 8), k=torch.ones(1, 4, 7, 8), v=torch.ones(1, 4, 7, 8)),
+            ValueError,
+            "kv_heads must divide heads = 7, got 4; did you pass heads after tokens?",
+        ),
         (lambda: attend(k=X.double()), ValueError, "k must have the dtype and device of q … got torch.float64, cpu"),
         (lambda: attend(v=X.to(META)), ValueError, "v must have the dtype and device of q … got torch.float32, meta"),
         (lambda: attend(scheme="rope"), TypeError, "scheme must be a Scheme (one layer, one phase), got str"),
@@ -1559,7 +1578,11 @@ CASES: dict[str, list[Case]] = {
         (lambda: cached().reorder(P3[:0]), ValueError, "rows must have shape (new_batch,), got (0,)"),
         (lambda: cached().reorder(P3.to(META)), ValueError, "rows must be on cpu … got meta"),
         (lambda: cached().extend(X.int(), X), TypeError, "k must be a floating-point tensor, got torch.int32"),
-        (lambda: cached().extend(X, X[0]), ValueError, "v must have 4 dimensions, got shape (2, 3, 8)"),
+        (
+            lambda: cached().extend(X, X[0]),
+            ValueError,
+            "v must have 4 dimensions (batch, heads, tokens, channels), got shape (2, 3, 8)",
+        ),
         (
             lambda: cached().extend(X, X[:, :1]),
             ValueError,
@@ -1608,6 +1631,11 @@ CASES: dict[str, list[Case]] = {
             "k must have the dtype and device of the cache (torch.float32, cpu), got torch.float64, cpu",
         ),
         (
+            lambda: attend(*[torch.ones(1, 5, 2, 8)] * 3, cache=cached()),
+            ValueError,
+            "k must have shape (1, 2, tokens, 8) like what is cached, got (1, 5, 2, 8); did you pass heads after",
+        ),
+        (
             lambda: attend(*[X.expand(2, 2, 3, 8)] * 3, cache=cached()),
             ValueError,
             "k must have shape (1, 2, tokens, 8) like what is cached, got (2, 2, 3, 8)",
@@ -1642,10 +1670,17 @@ CASES: dict[str, list[Case]] = {
         (lambda: rl.explain_backend(X, X, X, ROPE, backend=""), ValueError, "backend must be one of 'auto', … got ''"),
         (lambda: rl.explain_backend(X, X, X, "rope"), TypeError, "scheme must be a Scheme … got str"),
         (
-            lambda: rl.explain_backend(X, X, X, ROPE, cache=None),
+            lambda: rl.explain_backend(X, X, X, ROPE, return_lse=True),
             ValueError,
-            "options must be one of 'q_positions', 'k_positions', … got 'cache'",
+            "options must be one of 'q_positions', 'k_positions', … got 'return_lse'",
         ),
+        (lambda: rl.explain_backend(X, X, X, ROPE, cache={}), TypeError, "cache must be a KVCache, got dict"),
+        (
+            lambda: rl.explain_backend(X, X, X, ROPE, cache=cached(), length=3),
+            ValueError,
+            "length must be None with a cache",
+        ),
+        *not_a_count("layer", lambda v: rl.explain_backend(X, X, X, ROPE, cache=cached(), layer=v), 0),
     ],
     "nn": [
         (lambda: rl.nn.LearnedFrequencies(OMEGA), TypeError, "spec must be a FrequencySpec, got Tensor"),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rope_lessons._checks import check_bool, check_choice
 from rope_lessons.engine import flash, flex, reference
-from rope_lessons.engine.cache import KVCache
+from rope_lessons.engine.cache import CachedLayer, KVCache
 from rope_lessons.engine.call import Call, check_call, check_inputs, check_override, check_tensors
 from rope_lessons.engine.merge import Attended
 from rope_lessons.schemes import Scheme
@@ -178,6 +178,26 @@ def _attend_cached(
     backend: str,
 ) -> Attended:
     """New tokens after those of the cache; the first ones are a call like any other."""
+    state, first = _cached_call(q, k, v, scheme, cache, layer, frequencies, others)
+    if first is None:
+        return state.attend(q, k, v)
+    with torch.no_grad():
+        found = _attend(first, backend)
+    state.extend(k, v, frequencies)
+    return found
+
+
+def _cached_call(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scheme: Scheme,
+    cache: KVCache,
+    layer: int,
+    frequencies: Tensor | None,
+    others: dict[str, Any],
+) -> tuple[CachedLayer, Call | None]:
+    """The layer of the cache, and the call without it where the tokens are the first ones."""
     if not isinstance(cache, KVCache):
         raise TypeError(f"cache must be a KVCache, got {type(cache).__name__}")
     for name, value in others.items():
@@ -191,19 +211,26 @@ def _attend_cached(
         check_override(frequencies, shapes)
     state = cache.check(q, k, v, scheme, layer, frequencies)
     if state.seen:
-        return state.attend(q, k, v)
+        return state, None
     options: dict[str, Any] = {"length": cache.length, "document_ids": state.document_ids(k.shape[2])}
-    with torch.no_grad():
-        found = _attend(check_call(q, k, v, scheme, frequencies=frequencies, **options), backend)
-    state.extend(k, v, frequencies)
-    return found
+    return state, check_call(q, k, v, scheme, frequencies=frequencies, **options)
 
 
-def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend: str = "auto", **options: Any) -> str:
+def explain_backend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scheme: Scheme,
+    *,
+    backend: str = "auto",
+    cache: KVCache | None = None,
+    layer: int = 0,
+    **options: Any,
+) -> str:
     """Which backend ``attention`` would use for these inputs, and why.
 
     Args:
-        q, k, v, scheme, backend: as for :func:`attention`.
+        q, k, v, scheme, backend, cache, layer: as for :func:`attention`. Nothing is taken into the cache.
         options: its other keyword arguments: positions, ``lengths``, ``document_ids``, ``bias``, ….
 
     Returns:
@@ -224,7 +251,14 @@ def explain_backend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, backend:
     for name in options:
         check_choice("options", name, known)
     q, k, v = check_tensors(q=q, k=k, v=v)
-    call = check_call(q, k, v, scheme, **options)
+    if cache is None:
+        call = check_call(q, k, v, scheme, **options)
+    else:
+        frequencies = options.pop("frequencies", None)
+        state, first = _cached_call(q, k, v, scheme, cache, layer, frequencies, options)
+        if first is None:
+            return f"cache: {state.describe(q.shape[2], v.dtype)}"
+        call = first
     name, why = _choose(call, backend)
     return f"{name}: {_BACKENDS[name].describe(call)}{why}"
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from rope_lessons._checks import check_count, check_device, check_frequencies, check_int64, check_readable
 from rope_lessons._float64 import exact
 from rope_lessons.engine import kernels
-from rope_lessons.engine.call import check_tensors
+from rope_lessons.engine.call import HEADS_FIRST, check_tensors
 from rope_lessons.engine.merge import Attended, merge_parts
 from rope_lessons.engine.modes import own_precision
 from rope_lessons.engine.pieces import turn_of, visible_count
@@ -426,7 +426,8 @@ class CachedLayer:
                 )
             if new.shape[:2] != held.shape[:2] or new.shape[3] != held.shape[3]:
                 wanted = f"({held.shape[0]}, {held.shape[1]}, tokens, {held.shape[3]})"
-                raise ValueError(f"{name} must have shape {wanted} like what is cached, got {tuple(new.shape)}")
+                hint = HEADS_FIRST if new.shape[2] == held.shape[1] != new.shape[1] else ""
+                raise ValueError(f"{name} must have shape {wanted} like what is cached, got {tuple(new.shape)}{hint}")
 
     def extend(self, k: Tensor, v: Tensor, frequencies: Tensor | None) -> None:
         """Take tokens in."""
@@ -446,6 +447,11 @@ class CachedLayer:
             found = self._answer(q, v.dtype, start, (k, v))  # before: the chunk may push out what its first tokens see
             self._append(k, v)
             return found
+
+    def describe(self, tokens: int, dtype: torch.dtype) -> str:
+        """What ``attend`` does with so many tokens."""
+        how = "one softmax" if in_a_row(tokens, dtype) else "parts merged by their log-sum-exp"
+        return f"{tokens} new token{'' if tokens == 1 else 's'} after {self.seen}, {how}"
 
     def document_ids(self, tokens: int) -> Tensor | None:
         """The padding among the first tokens, as ``attention`` takes it."""
@@ -505,8 +511,7 @@ class CachedLayer:
     def _answer(self, q: Tensor, dtype: torch.dtype, start: int, new: tuple[Tensor, Tensor] | None) -> Attended:
         """Attention of the tokens from ``start`` on: over the stored keys, and over the ``new`` ones if not stored."""
         view = View(self.turning, q, start, self.padding, self.most_padding, self.far.prefix)
-        in_parts = new is not None or dtype != view.q.dtype
-        output, lse = merge_parts(self._parts(view, new)) if in_parts else self._row(view)
+        output, lse = self._row(view) if in_a_row(q.shape[2], dtype) else merge_parts(self._parts(view, new))
         return output.to(dtype), lse
 
     def _row(self, view: View) -> Attended:
@@ -544,6 +549,11 @@ class CachedLayer:
         for a, b in keys.runs(low, high):
             k = keys.read(a, b)
             yield a, b, self.turning.keys(k, a, kind) if self.raw else k
+
+
+def in_a_row(tokens: int, dtype: torch.dtype) -> bool:
+    """Whether all scores of new tokens go through one softmax: a step, but in 16 bits PyTorch's kernels are better."""
+    return tokens == 1 and dtype == torch.promote_types(dtype, torch.float32)
 
 
 def _bend(scheme: Scheme) -> tuple[int, float]:

@@ -7,7 +7,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rope_lessons._checks import check_count, check_device, check_frequencies, check_positions, check_tensor
+from rope_lessons._checks import (
+    check_count,
+    check_device,
+    check_frequencies,
+    check_heads,
+    check_positions,
+    check_tensor,
+)
 from rope_lessons.engine.modes import in_one_dtype
 from rope_lessons.engine.visibility import check_padding
 from rope_lessons.schemes import Scheme
@@ -32,6 +39,8 @@ class Call(NamedTuple):
     q_len: int
     k_len: int
 
+
+HEADS_FIRST = "; did you pass heads after tokens? They come before: x.transpose(1, 2)"
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 
@@ -86,7 +95,7 @@ def check_tensors(**tensors: Tensor) -> tuple[Tensor, ...]:
     """Queries, keys and values by their names, on one device and in one dtype: under autocast, different dtypes become
     its own."""
     for name, tensor in tensors.items():
-        check_tensor(name, tensor, dims=4)
+        check_heads(name, tensor)
     found = dict(zip(tensors, in_one_dtype(*tensors.values()), strict=True))
     first, like = next(iter(found.items()))
     for name, tensor in found.items():
@@ -116,9 +125,11 @@ def check_inputs(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Shapes:
     if v.shape[3] < 1:
         raise ValueError(f"v must have at least one channel, got shape {tuple(v.shape)}")
     if heads % kv_heads:
-        raise ValueError(f"kv_heads must divide heads = {heads}, got {kv_heads}")
+        hint = HEADS_FIRST if (q_len, heads) == (kv_heads, k_len) else ""
+        raise ValueError(f"kv_heads must divide heads = {heads}, got {kv_heads}{hint}")
     if q_len > k_len:
-        raise ValueError(f"q_len must be at most k_len = {k_len} (queries are the last tokens), got {q_len}")
+        hint = HEADS_FIRST if heads == kv_heads and q_len % k_len == 0 else ""
+        raise ValueError(f"q_len must be at most k_len = {k_len} (queries are the last tokens), got {q_len}{hint}")
     if scheme.rotary_dim > head_dim:
         raise ValueError(f"the scheme turns {scheme.rotary_dim} channels, but q has head_dim {head_dim}")
     return Shapes(batch, heads, q_len, k_len, head_dim)
