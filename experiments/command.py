@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rope_lessons.lab import __main__ as lab
+from rope_lessons.lab import command as lab
 from rope_lessons.stored import DATA, check_writable
 
 
@@ -101,10 +101,10 @@ def check_alone(parser: argparse.ArgumentParser, options: argparse.Namespace, na
 def run(name: str, work: Callable[[], object]) -> int:
     """Do it on one thread; what can go wrong is told in a line. The status that the program ends with."""
 
-    def done() -> int:
+    def done() -> None:
         torch.set_num_threads(1)
+        lab.check_extra()
         work()
-        return 0
 
     return lab.run(name, done)
 

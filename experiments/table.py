@@ -69,9 +69,8 @@ from torch import nn
 
 from experiments import command
 from experiments.radix import LICENCE
-from rope_lessons.lab import __main__ as lab
 from rope_lessons.lab import checkpoint, speed, text, training
-from rope_lessons.lab.__main__ import folder_of
+from rope_lessons.lab.command import check_extra, run
 from rope_lessons.lab.rows import own_row, trainings
 from rope_lessons.lab.table import finished, jobs, scoring, shipped, summary
 from rope_lessons.lab.table.documents import DOCUMENTS, document_hits
@@ -151,7 +150,7 @@ def minutes_until(end: float) -> float:
 
 def folder(options: argparse.Namespace, recipe: Recipe) -> Path:
     """Where a training is kept."""
-    return folder_of(recipe, options.config, options.models / "table")
+    return training.folder_of(recipe, options.config, options.models / "table")
 
 
 def compiler(options: argparse.Namespace) -> str | None:
@@ -451,11 +450,11 @@ def parse(line: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
 
-    def work() -> int:
+    def work() -> None:
+        check_extra()
         (ship if options.ship else measure_all)(options)
-        return 0
 
-    return lab.run(SCRIPT, work)
+    return run(SCRIPT, work)
 
 
 if __name__ == "__main__":

@@ -289,7 +289,11 @@ def _check_one_of(name: str, value: Any, there: Iterable[Any]) -> None:
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-class InUseError(RuntimeError):
+class Refusal(RuntimeError):
+    """A command cannot do what it is asked, and its message says all of it: no traceback is needed."""
+
+
+class InUseError(Refusal):
     """Files that another process works on."""
 
 

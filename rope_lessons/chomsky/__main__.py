@@ -42,26 +42,17 @@ from rope_lessons.chomsky.training import (
     build,
     previous,
 )
-from rope_lessons.lab import checkpoint
+from rope_lessons.lab import checkpoint, command
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.training import device_of
 from rope_lessons.stored import InUseError, check_writable, locked
 
-EXPECTED = (CheckpointError, ValueError, TypeError, ImportError, OSError)  # a message says all: no traceback
 CHOICES = ("task", "model", "positions", "variant", "seeds", "learning_rate")  # the arguments that choose jobs
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        run(options)
-    except (*EXPECTED, MemoryError, RuntimeError) as error:
-        if not isinstance(error, EXPECTED) and not out_of_memory(error):
-            raise
-        told = "it needs more memory than there is: " if out_of_memory(error) else ""
-        print(f"python -m rope_lessons.chomsky: {told}{error}", file=sys.stderr)
-        return 1
-    return 0
+    return command.run("python -m rope_lessons.chomsky", lambda: run(options))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -90,7 +81,7 @@ def run(options: argparse.Namespace) -> None:
             f"these are all {len(wanted)} jobs: choose some with {flags(CHOICES)}, see them with --list, or take all "
             f"of them with --all"
         )
-    check_extra()
+    command.check_extra()
     tidy(options.checkpoints, protocol, finished)
     deadline = time.monotonic() + 60 * options.minutes
     for group in mine:
@@ -126,13 +117,6 @@ def check_different(name: str, values: Sequence[Any]) -> None:
             raise ValueError(f"{flags([name])} has {value} twice")
 
 
-def check_extra() -> None:
-    """What a training needs beside the package."""
-    with extra("lab", "a training"):
-        import filelock  # noqa: F401
-        import tqdm  # noqa: F401
-
-
 def given(options: argparse.Namespace) -> list[str]:
     """The arguments that choose jobs, as far as they were given."""
     return [name for name in CHOICES if getattr(options, name) is not None]
@@ -160,11 +144,6 @@ def chosen(options: argparse.Namespace) -> list[Job]:
         asked = (f"{flags([name])} {' '.join(getattr(options, name))}" for name in names)
         raise ValueError(f"no configuration of the grid has {', '.join(asked)}")
     return found
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """PyTorch has an error of its own for a GPU only."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def tidy(folder: Path, protocol: Protocol, finished: set[str]) -> None:

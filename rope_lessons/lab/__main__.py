@@ -5,32 +5,18 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rope_lessons._extras import extra
-from rope_lessons.lab import text, training
-from rope_lessons.lab.checkpoint import CheckpointError
+from rope_lessons.lab import command, text, training
 from rope_lessons.lab.rows import trainings
 from rope_lessons.lab.table import finished, jobs, scoring, summary
-from rope_lessons.lab.training import CONFIGS, DTYPES, OPTIMIZERS, PARALLEL, Recipe, TrainingError
-from rope_lessons.stored import InUseError, check_writable
-
-EXPECTED = (
-    CheckpointError,
-    finished.TableError,
-    TrainingError,
-    text.CorpusError,
-    InUseError,
-    ValueError,
-    ImportError,
-    OSError,  # it names the file
-)  # a message says all: no traceback
+from rope_lessons.lab.training import CONFIGS, DTYPES, OPTIMIZERS, PARALLEL, Recipe
+from rope_lessons.stored import check_writable
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -45,30 +31,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    return run(f"python -m rope_lessons.lab {options.command}", partial(options.run, options))
 
+    def work() -> None:
+        command.check_extra()
+        options.run(options)
 
-def run(name: str, command: Callable[[], int]) -> int:
-    """A command, with one line instead of a traceback for what can go wrong.
-
-    Args:
-        name: of the command, for the message.
-        command: does it; returns the exit status.
-    """
-    try:
-        with extra("lab", "this command"):
-            import filelock  # noqa: F401
-            import safetensors  # noqa: F401
-            import tqdm  # noqa: F401
-        return command()
-    except EXPECTED as error:
-        print(f"{name}: {error}", file=sys.stderr)
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        print(f"{name}: this takes too much memory: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted. The same command goes on from what is kept", file=sys.stderr)
-        return 130
-    return 1
+    return command.run(f"python -m rope_lessons.lab {options.command}", work)
 
 
 # --- train ---------------------------------------------------------------------------------------------------------
@@ -113,11 +81,6 @@ def _text_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", type=Path, default=text.CACHE, help="folder for prepared and downloaded corpora")
 
 
-def folder_of(recipe: Recipe, config: str, out: Path) -> Path:
-    """Where a training is kept: one folder for each config, row and seed."""
-    return out / config / recipe.scheme / f"seed-{recipe.seed}"
-
-
 def _changed(options: argparse.Namespace) -> Recipe:
     """The config with its changes, for the first row."""
     known = {field.name for field in fields(Recipe)} & _RECIPE.keys()
@@ -133,13 +96,13 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
     return replace(recipe, scheme=scheme or options.scheme)
 
 
-def _train(options: argparse.Namespace) -> int:
+def _train(options: argparse.Namespace) -> None:
     if options.scheme == "list":
         for first, members in trainings(_changed(options).rows.values()).items():
             print(f"{first}: {', '.join(row.name for row in members)}")
-        return 0
+        return
     recipe = recipe_of(options)
-    folder = folder_of(recipe, options.config, options.out)
+    folder = training.folder_of(recipe, options.config, options.out)
     text.check_source(options.corpus)
     with training.team(options.device) as own:
         training.check(recipe, own, options.parallel, options.save_every, options.minutes)
@@ -160,7 +123,6 @@ def _train(options: argparse.Namespace) -> int:
         if own.rank == 0:
             more = "" if done == recipe.steps else " The same command goes on from there."
             print(f"{folder}: {done} of {recipe.steps} steps are done.{more}")
-    return 0
 
 
 # --- table ---------------------------------------------------------------------------------------------------------
@@ -179,7 +141,7 @@ def _table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
-def _table(options: argparse.Namespace) -> int:
+def _table(options: argparse.Namespace) -> None:
     with extra("lab", "the table"):
         from tqdm import tqdm
 
@@ -198,10 +160,9 @@ def _table(options: argparse.Namespace) -> int:
         models, corpus, tests, options.rows, device, minutes=options.minutes, progress=progress, say=say
     ):
         print("The time is over. The same command goes on from there and then writes the table.", file=sys.stderr)
-        return 0
+        return
     lines = summary.write_table(summary.records(models, corpus, tests, options.rows), options.results)
     print(f"{options.results}: {lines} lines, {len(models)} models")
-    return 0
 
 
 if __name__ == "__main__":

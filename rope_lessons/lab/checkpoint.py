@@ -19,13 +19,13 @@ from torch import Tensor
 
 from rope_lessons._checks import check_count
 from rope_lessons._extras import extra
-from rope_lessons.stored import tidy, write_whole
+from rope_lessons.stored import Refusal, tidy, write_whole
 
 FORMAT = "rope_lessons training 2"
 NAME = re.compile(r"step-[0-9]{8,}\.safetensors")
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(Refusal):
     """A checkpoint that cannot be used: damaged, of another program, or of another training."""
 
 

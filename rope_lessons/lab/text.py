@@ -26,7 +26,7 @@ from torch import Tensor
 
 from rope_lessons._checks import check_count, check_share
 from rope_lessons.models.byte_lm import is_held_out
-from rope_lessons.stored import flush, locked, read_sealed, write_sealed, write_whole
+from rope_lessons.stored import Refusal, flush, locked, read_sealed, write_sealed, write_whole
 
 CACHE = Path.home() / ".cache" / "rope_lessons"
 FORMAT = 2  # of a prepared corpus: a change here prepares anew
@@ -36,7 +36,7 @@ LEAK = 0.2  # a held-out document with a larger share of its passages in the tra
 GRAM, ONE_IN = 32, 64  # passages of 32 bytes are compared, about one in 64 of them
 
 
-class CorpusError(RuntimeError):
+class CorpusError(Refusal):
     """A corpus that cannot be had, or cannot be used."""
 
 

@@ -36,7 +36,7 @@ from rope_lessons.lab.text import Corpus, batch_of
 from rope_lessons.lab.tiger import Tiger, parameter_groups
 from rope_lessons.methods import Positions
 from rope_lessons.models import byte_lm
-from rope_lessons.stored import flush, locked, naming, write_whole
+from rope_lessons.stored import Refusal, flush, locked, naming, write_whole
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 PARALLEL = ("ddp", "fsdp")
@@ -47,7 +47,7 @@ LOCK = ".lock"  # in the folder of a training: one process at a time writes ther
 LOSSES = "losses"  # in a checkpoint, beside weights and optimizer
 
 
-class TrainingError(RuntimeError):
+class TrainingError(Refusal):
     """A training that cannot go on."""
 
 
@@ -128,6 +128,11 @@ class Recipe:
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
         return byte_lm.learning_rate(step, self.learning_rate, self.warmup, self.steps)
+
+
+def folder_of(recipe: Recipe, config: str, out: Path) -> Path:
+    """Where a training is kept: one folder for each config, row and seed."""
+    return out / config / recipe.scheme / f"seed-{recipe.seed}"
 
 
 def identity(recipe: Recipe, corpus_sha256: str) -> dict[str, Any]:

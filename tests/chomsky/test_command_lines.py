@@ -229,11 +229,11 @@ def test_the_last_line_says_what_is_left(folder, capsys):
 
 
 def test_a_missing_extra_is_one_line(folder, untrained, capsys, monkeypatch):
-    for module in ("tqdm", "filelock"):  # the other is there
+    for module in ("tqdm", "filelock", "safetensors"):  # the others are there
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             assert code_of(GOOD) == 1
-        told = f"a training needs {module}, of the extra [lab]: pip install {module}"
+        told = f"this command needs {module}, of the extra [lab]: pip install {module}"
         assert capsys.readouterr().err == f"python -m rope_lessons.chomsky: {told}\n"
 
 
@@ -243,7 +243,7 @@ def test_too_little_memory_is_one_line(folder, capsys, monkeypatch):
     for error in (RuntimeError(words), torch.OutOfMemoryError("CUDA out of memory"), MemoryError("no more")):
         monkeypatch.setattr(Training, "advance", lambda self, error=error: (_ for _ in ()).throw(error))
         assert code_of(GOOD) == 1
-        assert f"it needs more memory than there is: {error}" in capsys.readouterr().err
+        assert f"this takes too much memory: {error}" in capsys.readouterr().err
     monkeypatch.setattr(Training, "advance", lambda self: (_ for _ in ()).throw(RuntimeError("another")))
     with pytest.raises(RuntimeError, match="another"):
         main(GOOD)

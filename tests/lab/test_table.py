@@ -160,7 +160,7 @@ def runs(tiny, corpus, tmp_path, monkeypatch):
     """Two seeds of plain RoPE and one HWFA model, and the command's arguments for a small table of them."""
     monkeypatch.setattr(text, "open_corpus", lambda *_: corpus)
     for recipe in (tiny, replace(tiny, seed=1), replace(tiny, scheme="hwfa-w16")):
-        training.train(recipe, corpus, command.folder_of(recipe, "tiny", tmp_path / "runs"), CPU, quiet=True)
+        training.train(recipe, corpus, training.folder_of(recipe, "tiny", tmp_path / "runs"), CPU, quiet=True)
     rows = ["rope", "pi", "rerope-w16-logn-test", "hwfa-w16"]
     return ["table", str(tmp_path / "runs"), "--results", str(tmp_path / "table.json"), "--rows", *rows,
             "--factors", "1", "2", "4", "--windows", "6", "--device", "cpu", "--quiet"]  # fmt: skip

@@ -13,12 +13,12 @@ from torch import nn
 from rope_lessons.lab import checkpoint, training
 from rope_lessons.lab.rows import TableRow, own_row
 from rope_lessons.lab.training import Recipe
-from rope_lessons.stored import read_sealed, write_sealed
+from rope_lessons.stored import Refusal, read_sealed, write_sealed
 
 ABOUT = "trained.json"  # in the folder of a training: what the table says of it, once its weights are gone too
 
 
-class TableError(RuntimeError):
+class TableError(Refusal):
     """Models that cannot be put into one table."""
 
 
