@@ -11,17 +11,18 @@ import torch
 
 from experiments.benchmarks import decode, memory, rotary, speed, training
 from experiments.benchmarks.__main__ import main, read, where
-from experiments.benchmarks.sides import bent, eager_rerope, inputs, ours, plain_rope
+from experiments.benchmarks.sides import eager_rerope, inputs, ours, plain_rope
 from experiments.benchmarks.table import Rows, device_here
 from experiments.benchmarks.timing import in_turns, milliseconds, ratio
-from rope_lessons import attention, stored
+from rope_lessons import attention, scheme, stored
+from rope_lessons.engine.targets import SPEED
 from rope_lessons.stored import DATA, read_results, results
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.125, 16.0])
 def test_all_sides_compute_the_same(slope: float, device: torch.device) -> None:
     qkv = inputs(50, 2, 8, device, torch.float32)
-    wanted = attention(*qkv, bent(8, 7, slope), backend="reference")
+    wanted = attention(*qkv, scheme("leaky-rerope", dim=8, window=7, slope=slope), backend="reference")
     torch.testing.assert_close(eager_rerope(*qkv, 7, slope), wanted, atol=1e-5, rtol=0)
     torch.testing.assert_close(ours(8, 7, slope)(*qkv), wanted, atol=1e-5, rtol=0)
     torch.testing.assert_close(plain_rope(*qkv), ours(8, 50, slope)(*qkv), atol=1e-5, rtol=0)
@@ -42,7 +43,7 @@ def test_turns_and_ratios() -> None:
 def test_rows_on_tiny_sizes(device: torch.device) -> None:
     size = training.Size(width=16, layers=1, head_dim=8, length=64, dtype=torch.float32)
     plain = speed.beside_plain(device, False, window=16) + speed.beside_plain(device, True, window=16)
-    assert len(plain) == 2 * 2 * len(speed.TARGETS[device.type]) * len(speed.DIMS[device.type]) * (
+    assert len(plain) == 2 * 2 * len(SPEED[device.type]) * len(speed.DIMS[device.type]) * (
         1 if device.type == "cpu" else 2
     )
     for row in [*plain, *speed.beside_eager(device, window=16, length=64), *training.rows(device, size)]:

@@ -19,15 +19,14 @@ import torch
 from experiments.benchmarks import table
 from experiments.benchmarks.timing import in_turns
 from rope_lessons import KVCache, Scheme, attention, scheme
+from rope_lessons.engine.targets import DECODE, SLOPES, WINDOW
 
 LENGTHS = (16_384, 65_536)
-WINDOW, HEAD_DIM = 1024, 64
-TARGET = 1.05  # of a step's time
+HEAD_DIM = 64
 SHAPES = {"cpu": (8, 8, torch.float32), "cuda": (32, 8, torch.bfloat16)}  # heads, kv_heads, dtype
 SIDES = {
     "rope": scheme("rope", dim=HEAD_DIM),
-    "rerope": scheme("rerope", dim=HEAD_DIM, window=WINDOW),
-    "leaky-rerope": scheme("leaky-rerope", dim=HEAD_DIM, window=WINDOW, slope=1 / 8),
+    **{name: scheme("leaky-rerope", dim=HEAD_DIM, window=WINDOW, slope=slope) for name, slope in SLOPES.items()},
 }
 
 
@@ -60,7 +59,7 @@ def _rows(device: torch.device, length: int, steps: int) -> list[dict[str, Any]]
             "beside_milliseconds": round(1e3 * median(times["rope"]), 3),
             "sdpa_milliseconds": round(1e3 * median(times["sdpa"]), 3),
             "ratio": round(median(a / b for a, b in zip(times[name], times["rope"], strict=True)), 3),
-            "target": TARGET,
+            "target": DECODE,
             "keys_more_than_rope": (caches[name].key_bytes - plain) // key,
             "cache_megabytes": round(caches[name].nbytes / 1e6, 1),
         }

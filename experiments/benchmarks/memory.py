@@ -21,8 +21,9 @@ from experiments import command
 from experiments.benchmarks import table
 from experiments.benchmarks.sides import Side, eager_rerope, inputs, ours
 from experiments.benchmarks.speed import DTYPES, once
+from rope_lessons.engine.targets import WINDOW
 
-HEADS, DIM, WINDOW = 1, 64, 1024
+HEADS, DIM = 1, 64
 LENGTHS = {"cpu": (2048, 4096, 8192, 16_384, 32_768, 65_536), "cuda": (8192, 16_384, 32_768, 65_536, 131_072)}
 SIDES: dict[str, Side] = {"rerope": ours(DIM, WINDOW, 0.0), "eager": partial(eager_rerope, window=WINDOW, slope=0.0)}
 ROOM = 0.5  # of the machine's memory: beyond it the eager side is not tried

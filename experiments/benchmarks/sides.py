@@ -38,16 +38,9 @@ def eager_rerope(q: Tensor, k: Tensor, v: Tensor, window: int, slope: float) -> 
     return scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ v
 
 
-def bent(dim: int, window: int, slope: float) -> Scheme:
-    """ReRoPE for slope 0, else Leaky ReRoPE (or InvLeaky, for a slope above 1)."""
-    if slope == 0:
-        return scheme("rerope", dim=dim, window=window)
-    return scheme("leaky-rerope", dim=dim, window=window, slope=slope)
-
-
 def ours(dim: int, window: int, slope: float) -> Side:
-    """The engine."""
-    return partial(_ours, knobs=bent(dim, window, slope))
+    """The engine: ReRoPE for slope 0, else Leaky ReRoPE (or InvLeaky, for a slope above 1)."""
+    return partial(_ours, knobs=scheme("leaky-rerope", dim=dim, window=window, slope=slope))
 
 
 def _ours(q: Tensor, k: Tensor, v: Tensor, knobs: Scheme) -> Tensor:

@@ -15,14 +15,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from experiments.benchmarks import table
 from experiments.benchmarks.sides import Side, eager_rerope, inputs, ours, plain_rope
 from experiments.benchmarks.timing import in_turns, milliseconds, ratio
+from rope_lessons.engine.targets import EAGER, SLOPES, SPEED, WINDOW
 
-WINDOW, HEADS = 1024, {"cpu": 2, "cuda": 16}
-SLOPES = {"rerope": 0.0, "leaky-rerope": 1 / 8}
-# times the window: at most so many times plain RoPE's time, forward and with backward
-TARGETS = {"cpu": {4: (1.35, 1.35), 8: (1.20, 1.20), 16: (1.10, 1.10)}}
-TARGETS["cuda"] = {8: (1.25, 1.25), 16: (1.12, 1.15), 32: (1.08, 1.10)}
+HEADS = {"cpu": 2, "cuda": 16}
 DIMS = {"cpu": (64,), "cuda": (64, 128)}
-EAGER = {"cpu": (4096, 8.0), "cuda": (8192, 10.0)}  # length; at least so many times faster
 DTYPES = {"cpu": torch.float32, "cuda": torch.bfloat16}
 
 
@@ -31,8 +27,8 @@ def beside_plain(device: torch.device, backward: bool, window: int = WINDOW) -> 
     return [
         row
         for dim in DIMS[device.type]
-        for times, targets in TARGETS[device.type].items()
-        for row in _beside_plain(device, dim, window, times * window, backward, targets[backward])
+        for times, limits in SPEED[device.type].items()
+        for row in _beside_plain(device, dim, window, times * window, backward, limits[backward])
     ]
 
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import rope_lessons as rl
-from experiments.benchmarks import decode, rotary, speed, training
 from rope_lessons.engine import bands, cost, kernels, targets
 from rope_lessons.engine.cost import H200, T4, Sizes
 from rope_lessons.figures import gpu as figures
@@ -269,16 +268,6 @@ def test_angles():
 
 
 # --- stored results ------------------------------------------------------------------------------------------------
-
-
-def test_targets_are_those_of_the_benchmarks():
-    assert targets.SPEED == speed.TARGETS
-    assert targets.EAGER == speed.EAGER
-    assert targets.WINDOW == speed.WINDOW
-    limits = {target.what: target.limit for target in targets.TARGETS}
-    assert limits["decode step"] == decode.TARGET
-    assert limits["training step, InvLeaky"] == training.TARGET
-    assert limits["rotary, share of a copy's speed"] == rotary.TARGET
 
 
 def gpu_result(ratio: float) -> dict[str, Any]:
