@@ -14,7 +14,7 @@ from transformers import CONFIG_MAPPING
 
 import rope_lessons as rl
 from rope_lessons.hf.model_types import BESIDE, KEYS, OLD, find, table
-from tools import model_types
+from tools import model_types, types_table
 
 ROWS = table()["types"]
 RIGHT = sorted(name for name, row in ROWS.items() if row["reason"] is None)
@@ -59,6 +59,17 @@ def test_thirty_of_the_types_are_tried_in_every_run() -> None:
     assert len(CHOSEN) == 30
     assert set(CHOSEN) <= set(ROWS) == set(model_types.TYPES)
     assert len(RIGHT) >= 50
+
+
+def test_the_table_of_the_api_page() -> None:
+    read, refused = types_table.read(), types_table.refused()
+    assert [row[0].strip("`") for row in read[1:]] == RIGHT
+    named = [name for row in refused[1:] for name in row[1].split(", ")]
+    assert sorted(named) == sorted(f"`{name}`" for name in ROWS if name not in RIGHT)
+    assert {len(row) for row in read} == {6}
+    by_name = {row[0]: row for row in read}
+    assert by_name["`cohere2`"][1:5] == ["interleaved", "no", "yes", "yes"]
+    assert by_name["`phi`"][1:5] == ["half", "yes", "no", "no"]
 
 
 # --- config files -----------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ MOST = 5_000_000  # numbers in a small model: one that has more has sizes under 
 SCALED = {"factor": 4.0, "original_max_position_embeddings": TRAINED}
 # What the code of a type does that no plan holds, where neither its config nor its attention says so.
 WHY: dict[str, str] = {
+    "doge": "what a query sees depends on the values",
     "nanochat": "it turns queries and keys the other way",
     "cohere2_moe": "which of its layers are turned depends on more than their type",
     **dict.fromkeys(("hunyuan_v1_dense", "hunyuan_v1_moe"), "it normalises queries and keys after they are turned"),
@@ -215,17 +216,19 @@ def refused(name: str) -> str | None:
     """Why a type is not read; None if its logits are right."""
     if name in WHY:
         return WHY[name]
+    if CONFIG_MAPPING[name].sub_configs_defaults:
+        return "it holds other models"
     try:
-        kind = CONFIG_MAPPING[name]
-        if kind.sub_configs_defaults:
-            return "it holds other models"
         config = small(name)
-        if any(key in config.to_dict() for key in ("kv_lora_rank", "q_lora_rank")):
-            return "latent attention turns a part of its own of queries and keys"
         with torch.device("meta"):
             model = AutoModel.from_config(config)
-        if not any("rotary" in type(module).__name__.lower() for module in model.modules()):
-            return "no rotary module"
+    except Exception:
+        return "not tried: its class makes no model of these small sizes"
+    if any(key in config.to_dict() for key in ("kv_lora_rank", "q_lora_rank")):
+        return "latent attention turns a part of its own of queries and keys"
+    if not any("rotary" in type(module).__name__.lower() for module in model.modules()):
+        return "no rotary module"
+    try:
         check(config, configs.read(config.to_dict(), class_defaults(name)))
     except Exception as error:
         return " ".join(str(error).split())[:200]

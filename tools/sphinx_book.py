@@ -1,8 +1,8 @@
 """The book's Sphinx extension: what Jupyter Book 1.x does not do by itself.
 
 Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{chapter-graph}``, ``{status}``,
-``{api} module``, ``{kinds}``, ``{only-notebook}``. Besides: the path of the execution cache, alt text from output
-metadata, links to the generated notebooks, formulas without the network.
+``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``. Besides: the path of the execution cache, alt
+text from output metadata, links to the generated notebooks, formulas without the network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
-from tools import bibliography, execution, kinds, ledger, project
+from rope_lessons.stored import DATA
+from tools import bibliography, execution, kinds, ledger, project, types_table
 
 # --- execution ------------------------------------------------------------------------------------------------
 
@@ -136,6 +137,17 @@ class Kinds(BookDirective):
         self.env.note_dependency(kinds.__file__)
         self.env.note_dependency(str(import_module("rope_lessons.kinds").__file__))
         return self.parse(ledger.as_list_table(kinds.table(), "rl-ledger"))
+
+
+class ModelTypes(BookDirective):
+    """The types of models of transformers that are read; those that are not, and why, are folded."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(types_table.__file__)
+        self.env.note_dependency(str(DATA / "model_types.json"))
+        right, wrong = (ledger.as_list_table(table(), "rl-ledger") for table in (types_table.read, types_table.refused))
+        folded = f"````{{dropdown}} Not read, and why\n{wrong}\n````"
+        return self.parse(f"Tried beside transformers {types_table.version()}:\n\n{right}\n\n{folded}")
 
 
 class OnlyNotebook(SphinxDirective):
@@ -404,6 +416,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "claims": Claims,
         "libraries": Libraries,
         "kinds": Kinds,
+        "model-types": ModelTypes,
         "only-notebook": OnlyNotebook,
         "api": Api,
         "chapter-graph": ChapterGraph,
