@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial, wraps
+from functools import partial, wraps
 from typing import Any
 
 from torch import Tensor
@@ -149,10 +149,14 @@ def _hwfa2(
     return Method("hwfa2", _hwfa_plan(layers, full, near, train), _hwfa_plan(layers, full, near, test))
 
 
-@cache
-def _sampler(function: Callable[..., Tensor], **options: Any) -> Positions:
-    """A sampler with its options. Cached, so that equal settings are one object, and two equal methods are equal."""
-    return partial(function, **options)
+class _Sampler(partial[Tensor]):
+    """A sampler with its options. Equal settings are equal, so that two equal methods are, also after pickling."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Sampler) and (self.func, self.keywords) == (other.func, other.keywords)
+
+    def __hash__(self) -> int:
+        return hash((self.func, frozenset(self.keywords.items())))
 
 
 def _encoder(
@@ -171,8 +175,8 @@ def _random_positions(
     """Sorted random subsets in training; at test the even grid, or ("random") the same draws, as published."""
     check_choice("test", test, ("grid", "random"))
     check_size("max_length", max_length)
-    drawn = _sampler(random_positions, max_length=max_length)
-    at_test = drawn if test == "random" else _sampler(grid_positions, max_length=max_length)
+    drawn = _Sampler(random_positions, max_length=max_length)
+    at_test = drawn if test == "random" else _Sampler(grid_positions, max_length=max_length)
     return _encoder("random-positions", layers, drawn, at_test, dim=dim, base=base, **knobs)
 
 
@@ -192,7 +196,7 @@ def _equal_mean(
     if mean is not None:
         check_positive("mean", mean)  # or every position is 0
     options = {"distribution": distribution, "mean": mean, "max_length": max_length, "alpha": alpha}
-    drawn = _sampler(equal_mean_positions, **options)
+    drawn = _Sampler(equal_mean_positions, **options)
     return _encoder("equal-mean", layers, drawn, None, dim=dim, base=base, **knobs)
 
 

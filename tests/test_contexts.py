@@ -392,7 +392,8 @@ def test_copies_are_the_same_method(name: str) -> None:
     rows: dict[str, dict[str, Any]] = {"hwfa": windows, "hfwa": windows, "hwfa2": {**windows, "window": 4}}
     method = rl.METHODS[name](layers=2, **(rows.get(name) or {"dim": 8, **OPTIONS.get(name, {})}))
     for other in (copy.deepcopy(method), pickle.loads(pickle.dumps(method))):
-        assert (other.name, other.train, other.test) == (method.name, method.train, method.test)
+        assert other == method
+        assert hash(other) == hash(method)
 
 
 # --- nothing to do ---------------------------------------------------------------------------------------------------
