@@ -57,7 +57,8 @@ class Kind:
         extended: ``(dim, factor, train_length)`` to options for a text ``factor`` times as long; with a factor of 1 it
             is plain RoPE up to the training length.
         attention_factor: of some options, where turned queries and keys are multiplied too.
-        hf: how a config says it; None if it cannot.
+        hf: how a config says it; None if it has no words of its own for it.
+        plain_base: ``(dim, factor, base)`` to the base with which plain RoPE has these very frequencies, where one has.
     """
 
     function: Callable[..., Tensor]
@@ -65,6 +66,7 @@ class Kind:
     extended: Callable[[int, float, int], dict[str, Any]]
     attention_factor: Callable[..., float] | None = None
     hf: RopeType | None = None
+    plain_base: Callable[[int, float, float], float] | None = None
     # Read from the signatures once: a model asks at every call.
     defaults: dict[str, Any] = field(init=False)  # all options and their defaults, inspect.Parameter.empty for none
     needs_length: bool = field(init=False)
@@ -100,6 +102,14 @@ def _ntk(variant: str) -> Callable[..., Tensor]:
     return frequencies
 
 
+def _old_base(dim: int, factor: float, base: float) -> float:
+    return base * factor
+
+
+def _aware_base(dim: int, factor: float, base: float) -> float:
+    return base * factor ** (dim / (dim - 2))
+
+
 def _nothing(dim: int, factor: float, train_length: int) -> dict[str, Any]:
     return {}
 
@@ -128,9 +138,9 @@ _LONGROPE = ("short_factor", "long_factor", TRAINED)
 KINDS: dict[str, Kind] = {
     "rope": Kind(rope_frequencies, "RoPE", _nothing, hf=RopeType("default")),
     "pi": Kind(pi_frequencies, "PI", _by_factor, hf=RopeType("linear", ("factor",))),
-    "ntk-old": Kind(_ntk("old"), "NTK-old", _by_factor),
+    "ntk-old": Kind(_ntk("old"), "NTK-old", _by_factor, plain_base=_old_base),
     "ntk-fixed": Kind(_ntk("fixed"), "NTK-fixed", _by_factor, hf=RopeType("ntk", ("factor",))),  # vLLM's type
-    "ntk-aware": Kind(_ntk("aware"), "NTK-aware", _by_factor),
+    "ntk-aware": Kind(_ntk("aware"), "NTK-aware", _by_factor, plain_base=_aware_base),
     "ntk-mixed": Kind(mixed_radix_frequencies, "NTK-mixed", _by_factor, hf=RopeType("ntk", ("factor", "mixed_b"))),
     "dynamic-ntk": Kind(
         dynamic_ntk_frequencies, "dynamic NTK", _by_lengths, hf=RopeType("dynamic", ("factor", TRAINED), (), "trained")

@@ -1093,7 +1093,7 @@ CASES: dict[str, list[Case]] = {
         (lambda: rl.scheme_to_hf("rope"), TypeError, "scheme must be a Scheme, got 'rope'"),
         (lambda: rl.scheme_to_hf(Scheme()), ValueError, "frequencies must be one of 'rope', 'pi', … got None"),
         (
-            lambda: rl.scheme_to_hf(rl.scheme("ntk-old", dim=8, factor=2)),
+            lambda: rl.scheme_to_hf(rl.scheme("ntk-by-parts", dim=8, factor=2, train_length=64)),
             ValueError,
             "frequencies must be one of … got FrequencySpec(",
         ),

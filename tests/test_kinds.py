@@ -80,6 +80,12 @@ def test_attention(kind: str, backend: str) -> None:
 def test_config(kind: str) -> None:
     """Through Hugging Face's dictionary and back, where it can say the kind."""
     scheme = Scheme(FrequencySpec(kind, dim=8, base=500.0, **KINDS[kind].extended(8, 4, 5)))
+    if KINDS[kind].plain_base is not None:
+        plain = rl.plan_from_hf(rl.plan_to_hf((scheme,) * 2, head_dim=8))[0]
+        assert plain.frequencies is not None
+        assert plain.frequencies.kind == "rope"
+        torch.testing.assert_close(plain.frequencies(), scheme.frequencies(), rtol=1e-14, atol=0)
+        return
     if kind not in SAID:
         with pytest.raises(ValueError, match="frequencies must be one of 'rope', "):
             rl.plan_to_hf((scheme,) * 2, head_dim=8)
@@ -102,7 +108,8 @@ def test_api_page(kind: str) -> None:
     row = next(row for row in kinds_table.table() if row[0] == f"`{kind}`")
     assert row[1] == KINDS[kind].label
     assert all(f"`{option}`" in row[2] for option in KINDS[kind].defaults)
-    assert row[4].startswith(f"`{SAID[kind].name}`" if kind in SAID else "none")
+    words = "`default`, with another" if KINDS[kind].plain_base else "none"
+    assert row[4].startswith(f"`{SAID[kind].name}`" if kind in SAID else words)
 
 
 @kinds

@@ -18,6 +18,8 @@ def _row(name: str, row: Kind) -> list[str]:
 
 
 def _said(row: Kind) -> str:
+    if row.plain_base is not None:
+        return "`default`, with another `rope_theta`"
     if row.hf is None:
         return "none"
     keys = _keys(row.hf.required, row.hf.optional)

@@ -201,6 +201,9 @@ def _rotary_scale(rope: Mapping[str, Any], ours: Mapping[str, Any], kind: Kind) 
 def scheme_to_hf(scheme: Scheme, *, head_dim: int | None = None) -> dict[str, Any]:
     """Hugging Face's dictionary for the frequencies of a scheme. The inverse of :func:`scheme_from_hf`.
 
+    The frequencies of NTK-old and NTK-aware are those of plain RoPE with another base, and are written as that: what is
+    read back is plain RoPE with this base.
+
     For ``"dynamic"``, transformers takes the training length from the config's ``max_position_embeddings`` and
     not from the dictionary: set both. An attention factor is written where it does not follow from the factor.
 
@@ -218,12 +221,15 @@ def scheme_to_hf(scheme: Scheme, *, head_dim: int | None = None) -> dict[str, An
 
     >>> scheme_to_hf(Scheme(FrequencySpec("rope", dim=128)))
     {'rope_type': 'default', 'rope_theta': 10000.0}
+    >>> scheme_to_hf(Scheme(FrequencySpec("ntk-old", dim=128, factor=8)))
+    {'rope_type': 'default', 'rope_theta': 80000.0}
     """
     if not isinstance(scheme, Scheme):
         raise TypeError(f"scheme must be a Scheme, got {shown(scheme)}")
-    spec = scheme.frequencies
+    spec = None if scheme.frequencies is None else _in_hf_words(scheme.frequencies)
     if spec is None or spec.kind not in SAID:
-        raise ValueError(f"frequencies must be one of {', '.join(map(repr, SAID))} for Hugging Face, got {spec!r}")
+        sayable = [kind for kind, row in KINDS.items() if row.hf is not None or row.plain_base is not None]
+        raise ValueError(f"frequencies must be one of {', '.join(map(repr, sayable))} for Hugging Face, got {spec!r}")
     kind, hf = KINDS[spec.kind], SAID[spec.kind]
     expressed = {"frequencies", "layout", *(["rotary_scale"] if "attention_factor" in hf.optional else [])}
     others = [f.name for f in fields(scheme) if f.name not in expressed and getattr(scheme, f.name) != f.default]
@@ -244,6 +250,14 @@ def scheme_to_hf(scheme: Scheme, *, head_dim: int | None = None) -> dict[str, An
         if head_dim != spec.dim:
             rope["partial_rotary_factor"] = _share(spec.dim, head_dim)
     return rope
+
+
+def _in_hf_words(spec: FrequencySpec) -> FrequencySpec:
+    """The same frequencies as plain RoPE with another base, for the kinds that are just that."""
+    plain_base, options = KINDS[spec.kind].plain_base, dict(spec.options)
+    if plain_base is None:
+        return spec
+    return FrequencySpec("rope", dim=spec.dim, base=plain_base(spec.dim, options["factor"], options["base"]))
 
 
 def _share(dim: int, head_dim: int) -> float:
