@@ -68,7 +68,7 @@ def test_a_models_own_plan_changes_nothing(model_type: str) -> None:
     wanted = small(tokens, attention_mask=mask).logits
     text = copy.deepcopy(small).generate(tokens, attention_mask=mask, **decode)  # some rope types remember a length
     assert wanted.std() > 0.1
-    rl.hf.extend(small, rl.hf.plan_of(small))
+    rl.hf.extend(small, rl.hf.plan_of(small), through="attention")
     real = mask.bool()
     close(small(tokens, attention_mask=mask).logits[real], wanted[real])
     assert torch.equal(small.generate(tokens, attention_mask=mask, **decode), text)
@@ -91,6 +91,95 @@ def test_generation_in_a_padded_batch_is_that_of_each_row_alone(model_type: str)
             small.generate(tokens, attention_mask=mask, **DECODE)
         return
     assert torch.equal(small.generate(tokens, attention_mask=mask, **DECODE)[:, -8:], torch.stack(alone))
+
+
+def other_frequencies(own: rl.Plan, kind: str) -> rl.Plan:
+    """A plan with frequencies of this kind wherever there are any."""
+    plan = []
+    for its in own:
+        if its.frequencies is not None:
+            dim, base = its.rotary_dim, dict(its.frequencies.options)["base"]
+            options = {**KINDS[kind].extended(dim, 4, 32), "base": base}
+            spec = rl.FrequencySpec(kind, dim=dim, **options)
+            factor = KINDS[kind].rotary_scale({"factor": 4, **options})
+            its = replace(its, frequencies=spec, rotary_scale=factor)
+        plan.append(its)
+    return tuple(plan)
+
+
+@torch.no_grad()
+def check_through_config(small: Any, plan: rl.Plan, folder: Path, **options: Any) -> None:
+    """Through the config: our attention's logits, a fresh model's, a loaded model's; then the model as it was."""
+    tokens, mask = batch()
+    real = mask.bool()
+    before = small(tokens, attention_mask=mask).logits
+    rotary, rope = small.base_model.rotary_emb, small.config.rope_parameters
+    said = copy.deepcopy(rope)
+    rl.hf.extend(small, plan, **options)
+    assert rl.hf.plan_of(small) == plan
+    assert small.config._attn_implementation == "eager"
+    assert type(small.base_model.rotary_emb) is type(rotary)
+    found = small(tokens, attention_mask=mask).logits
+    assert (found - before)[real].abs().max() > 0.05
+    text = small.generate(tokens, attention_mask=mask, cache_implementation="static", **DECODE)
+    assert torch.equal(text, small.generate(tokens, attention_mask=mask, **DECODE))
+    fresh = AutoModelForCausalLM.from_config(copy.deepcopy(small.config), attn_implementation="eager").eval()
+    fresh.load_state_dict(small.state_dict())
+    assert torch.equal(fresh(tokens, attention_mask=mask).logits, found)
+    small.save_pretrained(folder)
+    loaded = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+    assert torch.equal(loaded(tokens, attention_mask=mask).logits, found)
+    for read, wanted in zip(rl.hf.plan_of(loaded), plan, strict=True):
+        assert replace(read, frequencies=None) == replace(wanted, frequencies=None)
+        if read.frequencies is not None and wanted.frequencies is not None:
+            torch.testing.assert_close(read.frequencies(length=99), wanted.frequencies(length=99), rtol=1e-12, atol=0)
+    if not depends_on_length(small):
+        rl.hf.extend(small, plan, through="attention")
+        close(small(tokens, attention_mask=mask).logits[real], found[real])
+    rl.hf.restore(small)
+    assert small.base_model.rotary_emb is rotary
+    assert small.config.rope_parameters is rope
+    assert rope == said
+    assert torch.equal(small(tokens, attention_mask=mask).logits, before)
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_other_frequencies_go_into_the_config(model_type: str, tmp_path: Path) -> None:
+    small = model(model_type)
+    if depends_on_length(small):  # its own: what comes back with restore remembers the longest text
+        small = model(model_type, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    plan = other_frequencies(rl.hf.plan_of(small), "yarn")
+    if model_type == "phi3":  # takes no type but longrope
+        with pytest.raises(ValueError, match="plan must be one that transformers' 'phi3' allows"):
+            rl.hf.extend(small, plan, through="config")
+        assert rl.hf.extend(small, plan).config._attn_implementation == "rope_lessons"
+        return
+    if model_type in ("gemma2", "mixtral", "olmo2", "qwen2"):  # transformers' YaRN fails for Mixtral without a head_dim
+        plan = other_frequencies(rl.hf.plan_of(small), "ntk-aware")
+    check_through_config(small, plan, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["rope", "pi", "ntk-old", "llama3"])
+def test_kinds_that_go_into_the_config(kind: str, tmp_path: Path) -> None:
+    small = model(rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    plan = other_frequencies(rl.hf.plan_of(small), kind)
+    if kind == "rope":
+        plan = (rl.scheme("rope", dim=16, base=1e3),) * 4
+    check_through_config(small, plan, tmp_path, through="config")
+
+
+@pytest.mark.parametrize(("kind", "options"), [("dynamic-ntk", {}), ("longrope", {"rotary_scale": 1.2})])
+@torch.no_grad()
+def test_frequencies_that_depend_on_the_length_go_into_the_config_when_asked(kind: str, options: Any) -> None:
+    """Without a cache, for one text; transformers' cached keys keep the turn of a shorter text."""
+    small = model(rope_parameters={"rope_type": "default", "rope_theta": 1e4}, max_position_embeddings=24)
+    options |= KINDS[kind].extended(16, 4, 24)
+    tokens = batch()[0][2:]
+    ours = rl.hf.extend(small, kind, **options)(tokens, use_cache=False).logits
+    assert rl.hf.restore(small).base_model.rotary_emb is not None
+    theirs = rl.hf.extend(small, kind, through="config", **options)
+    close(theirs(tokens, use_cache=False).logits, ours)
+    assert rl.hf.plan_of(small) == rl.plan_from_hf(small.config)
 
 
 # --- what a name makes of a model's own plan --------------------------------------------------------------------------
@@ -321,6 +410,17 @@ def test_a_cache_belongs_to_its_plan() -> None:
         (model, rl.scheme("rope", dim=32), {}, "plan must turn at most the 16 channels of a head"),
         (model, rl.scheme("rope", dim=16, layout="interleaved"), {}, "plan must have the model's layout 'half'"),
         (model, rl.scheme("rope", dim=16, causal=False), {}, "plan must be causal like the model"),
+        (model, rl.scheme("rope", dim=16), {"through": "sdpa"}, "through must be one of 'config', 'attention'"),
+        (model, "rerope", {"window": 4, "through": "config"}, "plan must change frequencies and rotary_scale alone"),
+        (model, rl.scheme("rope", dim=8), {"through": "config"}, "plan must change frequencies and rotary_scale alone"),
+        (model, rl.scheme("ntk-by-parts", dim=16, factor=2, train_length=64), {"through": "config"},
+         "frequencies must be one of .* for Hugging Face"),
+        (model, rl.scheme("ntk-fixed", dim=16, factor=2), {"through": "config"},
+         "plan must have frequencies that transformers knows"),
+        (model, rl.scheme("dynamic-ntk", dim=16, factor=2, train_length=64), {"through": "config"},
+         "max_position_embeddings must equal"),
+        (model, (rl.scheme("rope", dim=16), *[rl.scheme("pi", dim=16, factor=2)] * 3), {"through": "config"},
+         "plan must have the same frequencies in all layers that turn to go into transformers' config"),
     ],
 )  # fmt: skip
 def test_nothing_is_changed_before_everything_is_checked(make: Any, plan: Any, options: Any, message: str) -> None:

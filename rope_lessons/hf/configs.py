@@ -226,7 +226,7 @@ def scheme_to_hf(scheme: Scheme, *, head_dim: int | None = None) -> dict[str, An
     """
     if not isinstance(scheme, Scheme):
         raise TypeError(f"scheme must be a Scheme, got {shown(scheme)}")
-    spec = None if scheme.frequencies is None else _in_hf_words(scheme.frequencies)
+    spec = None if scheme.frequencies is None else in_hf_words(scheme.frequencies)
     if spec is None or spec.kind not in SAID:
         sayable = [kind for kind, row in KINDS.items() if row.hf is not None or row.plain_base is not None]
         raise ValueError(f"frequencies must be one of {', '.join(map(repr, sayable))} for Hugging Face, got {spec!r}")
@@ -252,7 +252,7 @@ def scheme_to_hf(scheme: Scheme, *, head_dim: int | None = None) -> dict[str, An
     return rope
 
 
-def _in_hf_words(spec: FrequencySpec) -> FrequencySpec:
+def in_hf_words(spec: FrequencySpec) -> FrequencySpec:
     """The same frequencies as plain RoPE with another base, for the kinds that are just that."""
     plain_base, options = KINDS[spec.kind].plain_base, dict(spec.options)
     if plain_base is None:

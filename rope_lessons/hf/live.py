@@ -1,7 +1,8 @@
 """A plan of this package in a model of transformers that is loaded: :func:`~rope_lessons.hf.extend`,
 :func:`~rope_lessons.hf.using`, :func:`~rope_lessons.hf.restore`.
 
-Attention is replaced by :func:`~rope_lessons.attention` through transformers' own interface, and the model's rotary
+Where a plan changes frequencies alone, it goes into transformers' own rope parameters (``native.py``). Otherwise
+attention is replaced by :func:`~rope_lessons.attention` through transformers' own interface, and the model's rotary
 module by one that turns nothing. What a call says of padding and packed documents reaches attention as ids of
 documents (``request.py``), and the cache keeps turned keys (``cache.py``).
 
@@ -22,15 +23,17 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from rope_lessons._checks import shown
+from rope_lessons._checks import check_choice, shown
 from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.hf import saving
 from rope_lessons.hf.configs import plan_from_hf
+from rope_lessons.hf.native import depends_on_length, rebuilt
 from rope_lessons.hf.request import document_ids
 from rope_lessons.schemes import NAMED, Plan, Scheme, default_base_scale, options_of, scheme
 
 NAME = "rope_lessons"  # of our attention among those of transformers
+WAYS = ("config", "attention")  # of a plan into a model
 WHAT = "a plan in a model of Hugging Face"
 # What models hand to attention that a plan holds already, or that says nothing of it.
 KNOWN = {
@@ -43,21 +46,36 @@ KNOWN = {
 class _Extended:
     """What :func:`~rope_lessons.hf.extend` has changed of a model."""
 
+    own: Plan  # the model's as it was loaded, and below what else was there
     plan: Plan
+    through: str
+    rotary: Any
     implementation: str
-    rotary: nn.Module
-    hook: Any
+    rope_parameters: Any
+    hook: Any = None
 
 
 # --- what a user calls ----------------------------------------------------------------------------------------------
 
 
-def extend(model: Any, plan: str | Scheme | Plan, **options: Any) -> Any:
-    """Give a pretrained model of transformers another plan: attention of this package, in every layer.
+def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None, **options: Any) -> Any:
+    """Give a pretrained model of transformers another plan.
 
     After it ``model.generate``, a loop of one's own and training work as before: with padding on either side,
     packed documents (``position_ids`` that begin again at 0), beams, sampling, gradient checkpointing and
-    ``torch.compile``. Cached keys are turned once, so a step reads what a step of plain RoPE reads.
+    ``torch.compile``.
+
+    A plan gets into the model in one of two ways:
+
+    - ``"config"``: where it changes frequencies and attention factors alone, and transformers knows them. The config's
+      ``rope_parameters`` say it, and the model's own rotary module is built anew from them. Every cache and every
+      attention of transformers works, and what ``save_pretrained`` writes loads without this package, in vLLM too.
+    - ``"attention"``: any plan. :func:`~rope_lessons.attention` takes the place of the model's, in every layer. Cached
+      keys are turned once, so a step reads what a step of plain RoPE reads.
+
+    Where the frequencies depend on the length of the text (``"dynamic-ntk"``, ``"longrope"``), transformers keeps
+    cached keys as they were turned for a shorter text, and a later call may still have the frequencies of a longer one:
+    its numbers are not those of the plan. So these go through ``"attention"`` unless you say ``"config"``.
 
     Args:
         model: a causal model of transformers whose config :func:`~rope_lessons.plan_from_hf` reads.
@@ -65,17 +83,20 @@ def extend(model: Any, plan: str | Scheme | Plan, **options: Any) -> Any:
             the rest of a layer's own scheme as it is (layers without positions stay without, a sliding window stays,
             and a name that is not about frequencies keeps those of the model); a scheme for every layer; or one
             scheme for each layer.
+        through: ``"config"`` or ``"attention"``; None takes the config where its numbers are the plan's.
         options: of the name, as for :func:`~rope_lessons.scheme`. Channels and base are the model's; a
             ``train_length`` that the name needs is ``max_position_embeddings`` of the config unless given.
 
     Returns:
-        the same model. Call it again for another plan as often as you like.
+        the same model. Call it again for another plan as often as you like: a plan replaces the last one, and a name is
+        about the model as it was loaded. Begin with a new cache.
 
     Raises:
         TypeError, ValueError: a model that cannot be served exactly, and why (soft-caps, learned sinks, chunks, latent
             attention, dropout of attention weights, code that its config does not describe); a plan that does not fit
-            it. Nothing has been changed then. Later, of a call: static and other caches that a plan cannot use, masks
-            of four dimensions, masks with holes, positions that leave some out, attention weights as output.
+            it, or not into its config. Nothing has been changed then. Later, of a call with our attention: static and
+            other caches that a plan cannot use, masks of four dimensions, masks with holes, positions that leave some
+            out, attention weights as output.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
     >>> sizes = dict(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
@@ -85,31 +106,66 @@ def extend(model: Any, plan: str | Scheme | Plan, **options: Any) -> Any:
     >>> prompt = torch.tensor([[0, 0, 7, 3, 9], [4, 8, 6, 2, 5]])  # the first row is padded on the left
     >>> model.generate(prompt, attention_mask=(prompt > 0).long(), max_new_tokens=3, min_new_tokens=3).shape
     torch.Size([2, 8])
+    >>> extend(model, "pi", factor=4).config.rope_parameters
+    {'rope_type': 'linear', 'rope_theta': 10000.0, 'factor': 4}
     """
-    with extra("hf", WHAT):
-        from transformers import AttentionInterface, AttentionMaskInterface
-    own = _own(model)
-    layers, wanted = _layers(model), _wanted(own, plan, options, model.config)
-    _check(model, layers, own, wanted)
-    AttentionInterface.register(NAME, _attend)
-    AttentionMaskInterface.register(NAME, _no_mask)
-    base = model.base_model
-    before = _state(model)
-    if before is None:
-        implementation = model.config._attn_implementation
-        hook = base.register_forward_pre_hook(_before_call, with_kwargs=True)
-        before = _Extended(wanted, implementation, base.rotary_emb, hook)
-        base.rotary_emb = _Unturned(before.rotary, base.config)
-    base.rope_lessons = replace(before, plan=wanted)
-    model.save_pretrained = partial(saving.save, model, wanted)
-    model.set_attn_implementation(NAME)
-    for layer, its in zip(layers, wanted, strict=True):
-        layer.rope_scheme = its
+    if through is not None:
+        check_choice("through", through, WAYS)
+    state = _state(model)
+    loaded = _as_loaded(model) if state is None else state
+    layers, wanted = _layers(model), _wanted(loaded.own, plan, options, model.config)
+    _check(model, layers, loaded.own, wanted)
+    native = _native(model, loaded, wanted, through)
+    if state is not None:
+        restore(model)
+    if native is None:
+        model.base_model.rope_lessons = _put_attention(model, layers, replace(loaded, plan=wanted))
+    else:
+        model.base_model.rotary_emb, model.config.rope_parameters = native
+        model.base_model.rope_lessons = replace(loaded, plan=wanted, through="config")
     return model
 
 
+def _as_loaded(model: Any) -> _Extended:
+    own = _own(model)
+    base, config = model.base_model, model.config
+    return _Extended(
+        own, own, "", getattr(base, "rotary_emb", None), config._attn_implementation, config.rope_parameters
+    )
+
+
+def _native(model: Any, loaded: _Extended, wanted: Plan, through: str | None) -> Any:
+    """The rotary module and the rope parameters for a plan, or None if our attention has to do it."""
+    if through == "attention" or (through is None and depends_on_length(wanted)):
+        return None
+    config = copy.deepcopy(model.config)
+    config.rope_parameters = loaded.rope_parameters
+    try:
+        return rebuilt(loaded.rotary, config, loaded.own, wanted)
+    except ValueError:
+        if through == "config":
+            raise
+        return None
+
+
+def _put_attention(model: Any, layers: list[Any], state: _Extended) -> _Extended:
+    """Our attention in every layer, and a rotary module that turns nothing."""
+    with extra("hf", WHAT):
+        from transformers import AttentionInterface, AttentionMaskInterface
+    AttentionInterface.register(NAME, _attend)
+    AttentionMaskInterface.register(NAME, _no_mask)
+    base = model.base_model
+    hook = base.register_forward_pre_hook(_before_call, with_kwargs=True)
+    base.rotary_emb = _Unturned(state.rotary, base.config)
+    model.save_pretrained = partial(saving.save, model, state.plan)
+    model.set_attn_implementation(NAME)
+    for layer, its in zip(layers, state.plan, strict=True):
+        layer.rope_scheme = its
+    return replace(state, through="attention", hook=hook)
+
+
 def restore(model: Any) -> Any:
-    """Take a plan out of a model again: its own attention and rotary module, the very objects.
+    """Take a plan out of a model again: its own attention, rotary module and rope parameters, the very objects.
 
     Args:
         model: one that :func:`~rope_lessons.hf.extend` has changed.
@@ -124,34 +180,37 @@ def restore(model: Any) -> Any:
     if state is None:
         raise ValueError("model must have a plan, which rl.hf.extend gives it; got one as it was loaded")
     base = model.base_model
-    state.hook.remove()
     base.rotary_emb = state.rotary
-    del base.rope_lessons, model.save_pretrained
-    for layer in _layers(model):
-        del layer.rope_scheme
-    model.set_attn_implementation(state.implementation)
+    model.config.rope_parameters = state.rope_parameters
+    del base.rope_lessons
+    if state.through == "attention":
+        state.hook.remove()
+        del model.save_pretrained
+        for layer in _layers(model):
+            del layer.rope_scheme
+        model.set_attn_implementation(state.implementation)
     return model
 
 
 @contextmanager
-def using(model: Any, plan: str | Scheme | Plan, **options: Any) -> Iterator[Any]:
+def using(model: Any, plan: str | Scheme | Plan, *, through: str | None = None, **options: Any) -> Iterator[Any]:
     """A model with another plan inside a ``with`` block, and as before after it.
 
     Args:
-        model, plan, options: as for :func:`~rope_lessons.hf.extend`.
+        model, plan, through, options: as for :func:`~rope_lessons.hf.extend`.
 
     Raises:
         TypeError, ValueError: as :func:`~rope_lessons.hf.extend`.
     """
     state = _state(model)
-    extend(model, plan, **options)
+    extend(model, plan, through=through, **options)
     try:
         yield model
     finally:
         if state is None:
             restore(model)
         else:
-            extend(model, state.plan)
+            extend(model, state.plan, through=state.through)
 
 
 def plan_of(model: Any) -> Plan:
@@ -326,7 +385,7 @@ def _before_call(base: Any, arguments: tuple[Any, ...], options: dict[str, Any])
     held = 0 if cache is None else cache.get_seq_length()
     documents = document_ids(mask, positions, (tokens.shape[0], tokens.shape[1]), held)
     plan: Plan = base.rope_lessons.plan
-    if documents is not None and any(its.frequencies is not None and its.frequencies.needs_length for its in plan):
+    if documents is not None and depends_on_length(plan):
         raise ValueError(
             "attention_mask must be all ones with frequencies that depend on the length of the text, which differs "
             "from row to row: call with one text at a time"
@@ -376,7 +435,12 @@ def _check_cache(base: Any, cache: Any, documents: Tensor | None, held: int) -> 
 def _is_current(base: Any) -> Callable[[], bool]:
     """Whether the model still has the plan that it has now; a cache must not keep the model alive."""
     plan, here = base.rope_lessons.plan, ref(base)
-    return lambda: getattr(getattr(here(), "rope_lessons", None), "plan", None) is plan
+
+    def is_current() -> bool:
+        state = getattr(here(), "rope_lessons", None)
+        return state is not None and state.plan is plan and state.through == "attention"
+
+    return is_current
 
 
 def _only_left(documents: Tensor) -> bool:
