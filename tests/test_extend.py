@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -21,11 +23,13 @@ from transformers import (
 )
 
 import rope_lessons as rl
+from rope_lessons.hf import live
 from rope_lessons.hf.model_types import CODE, Code
 from rope_lessons.hf.request import document_ids
 from rope_lessons.hf.saving import as_dict, from_dict
 from rope_lessons.kinds import KINDS
 from tests.test_hf import MODELS, SMALL
+from tools.project import ROOT
 
 TYPES = sorted(name for name in MODELS if CODE.get(name, Code()).causal)
 PADDING = (13, 2, 0)  # of each row
@@ -306,7 +310,8 @@ def test_training() -> None:
 
     plain = gradients()
     assert sum(g.abs().sum() for g in plain) > 0
-    small.activation_checkpointing_enable()
+    renamed = getattr(small, "activation_checkpointing_enable", None)  # transformers 5.20 has the old name alone
+    (renamed or small.gradient_checkpointing_enable)()
     assert all(map(torch.equal, gradients(), plain))
     small(tokens, attention_mask=mask, labels=tokens).loss.backward()
     assert small(tokens).past_key_values is None
@@ -493,6 +498,20 @@ def test_documents_by_hand() -> None:
     assert document_ids(mask[:2], torch.tensor([[2], [3]]), (2, 1), 3) is not None
     with pytest.raises(ValueError, match="must go on where the cache ends"):
         document_ids(mask[:2], torch.tensor([[3], [3]]), (2, 1), 3)
+
+
+def test_an_older_transformers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = model()
+    monkeypatch.setattr(live, "FLOOR", (99, 0, 1))
+    told = f"a plan in a model of Hugging Face needs transformers 99.0.1 or newer, got {transformers.__version__}: pip"
+    with pytest.raises(ImportError, match=re.escape(told)):
+        rl.hf.extend(small, "rerope", window=6)
+
+
+def test_the_floor_is_that_of_the_extra() -> None:
+    floor = ".".join(map(str, live.FLOOR))
+    assert f'hf = ["transformers>={floor}"]' in (ROOT / "pyproject.toml").read_text("utf8")
+    assert f'"transformers=={floor}"' in (ROOT / ".github/workflows/tests.yml").read_text("utf8")
 
 
 # --- saved and loaded -------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from rope_lessons.hf.request import document_ids
 from rope_lessons.schemes import NAMED, Plan, Scheme, default_base_scale, options_of, scheme
 
 NAME = "rope_lessons"  # of our attention among those of transformers
+FLOOR = (5, 20, 2)  # of transformers, as in pyproject.toml: with 5.19 and older, a cache or a config goes wrong
 WAYS = ("config", "attention")  # of a plan into a model
 WHAT = "a plan in a model of Hugging Face"
 # What models hand to attention that a plan holds already, or that says nothing of it.
@@ -92,6 +94,7 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
         about the model as it was loaded. Begin with a new cache.
 
     Raises:
+        ImportError: transformers is missing, or too old.
         TypeError, ValueError: a model that cannot be served exactly, and why (soft-caps, learned sinks, chunks, latent
             attention, dropout of attention weights, code that its config does not describe); a plan that does not fit
             it, or not into its config. Nothing has been changed then. Later, of a call with our attention: static and
@@ -109,6 +112,7 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
     >>> extend(model, "pi", factor=4).config.rope_parameters
     {'rope_type': 'linear', 'rope_theta': 10000.0, 'factor': 4}
     """
+    _check_transformers()
     if through is not None:
         check_choice("through", through, WAYS)
     state = _state(model)
@@ -124,6 +128,16 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
         model.base_model.rotary_emb, model.config.rope_parameters = native
         model.base_model.rope_lessons = replace(loaded, plan=wanted, through="config")
     return model
+
+
+def _check_transformers() -> None:
+    with extra("hf", WHAT):
+        import transformers
+    if tuple(map(int, re.findall(r"\d+", transformers.__version__)[:3])) < FLOOR:
+        raise ImportError(
+            f"{WHAT} needs transformers {'.'.join(map(str, FLOOR))} or newer, got {transformers.__version__}: "
+            "pip install --upgrade transformers"
+        )
 
 
 def _as_loaded(model: Any) -> _Extended:
@@ -150,8 +164,8 @@ def _native(model: Any, loaded: _Extended, wanted: Plan, through: str | None) ->
 
 def _put_attention(model: Any, layers: list[Any], state: _Extended) -> _Extended:
     """Our attention in every layer, and a rotary module that turns nothing."""
-    with extra("hf", WHAT):
-        from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import AttentionInterface, AttentionMaskInterface
+
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, _no_mask)
     base = model.base_model
@@ -240,8 +254,9 @@ def load(folder: Any, kind: Any = None, **options: Any) -> Any:
     Raises:
         OSError, TypeError, ValueError: no such folder; a config without a plan, or with one that does not fit it.
     """
-    with extra("hf", WHAT):
-        from transformers import AutoModelForCausalLM
+    _check_transformers()
+    from transformers import AutoModelForCausalLM
+
     config, plan = saving.read(folder)
     kind = AutoModelForCausalLM if kind is None else kind
     model = kind.from_pretrained(folder, config=config, trust_remote_code=False, use_safetensors=True, **options)
