@@ -118,7 +118,7 @@ def check(config: Any, plan: rl.Plan) -> None:
 def _with_plan(model: Any, plan: rl.Plan) -> Tensor:
     """Logits with a plan that need not be the one that is read of the model."""
     with patch.object(live, "_own", lambda _: plan):
-        rl.hf.extend(model, plan)
+        rl.hf.extend(model, plan, through="attention")
     return logits(model)
 
 

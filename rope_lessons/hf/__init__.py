@@ -2,7 +2,7 @@
 
 A config: :func:`~rope_lessons.plan_from_hf` and :func:`~rope_lessons.plan_to_hf`, one layer
 :func:`~rope_lessons.scheme_from_hf` and :func:`~rope_lessons.scheme_to_hf`. A model: :func:`extend`, :func:`using`,
-:func:`restore`.
+:func:`restore`. Which channels it turns, and which way: :func:`identify`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from rope_lessons.hf.configs import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
 
 if TYPE_CHECKING:
+    from rope_lessons.hf.conventions import Convention, identify
     from rope_lessons.hf.live import extend, load, plan_of, restore, using
 
 __all__ = [
+    "Convention",
     "extend",
+    "identify",
     "load",
     "plan_from_hf",
     "plan_of",
@@ -27,14 +30,18 @@ __all__ = [
     "using",
 ]
 
-_LIVE = ("extend", "load", "plan_of", "restore", "using")  # imported on first use: only programs with a model need them
+# Imported on first use, from these modules: only programs with a model need them.
+_LATER = {
+    **dict.fromkeys(("extend", "load", "plan_of", "restore", "using"), "live"),
+    **dict.fromkeys(("Convention", "identify"), "conventions"),
+}
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LIVE})
+    return sorted({*globals(), *_LATER})
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LIVE:
-        return getattr(importlib.import_module(f"{__name__}.live"), name)
+    if name in _LATER:
+        return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
