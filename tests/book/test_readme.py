@@ -1,5 +1,5 @@
-"""The README's picture is the book's: same size, and its alt text stands in the README. (Its examples are doctests; what needs a
-model from the hub runs here, on a small one.)"""
+"""The README's picture is the book's: same size, and its alt text stands in the README. Its examples are doctests; what
+needs a model from the hub runs here, on a small one."""
 
 from __future__ import annotations
 
