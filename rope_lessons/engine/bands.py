@@ -75,7 +75,8 @@ def _forward_piece(
 ) -> None:
     """One document: its parts, merged into the target. Sums are float32 where the target is narrower."""
     output, lse = target
-    wide = output if len(calls) == 1 else torch.empty_like(output, dtype=lse.dtype)
+    merged = len(calls) > 1 and output.dtype != lse.dtype
+    wide = torch.empty_like(output, dtype=lse.dtype) if merged else output
     for band, part in calls:
         q, k, v = _rows(queries[band], part), _keys(keys[band], part), _keys(value, part)
         other, other_lse = _folded_forward(kernel, q, k, v, part, scale)

@@ -143,8 +143,8 @@ def backward(
     grad_q = grad_k = None
     grads_v: list[Tensor] = []
     for chunk, width in _value_chunks(kernel, v, q.shape[-1]):
-        start, filling = len(grads_v) * q.shape[-1], (0, chunk.shape[-1] - width)
-        g, o = (pad(x[..., start : start + width], filling).contiguous() for x in (grad, output))
+        start = len(grads_v) * q.shape[-1]
+        g, o = (_aligned(x[..., start : start + width], chunk.shape[-1]) for x in (grad, output))
         dq, dk, dv = kernel.backward(g, q, k, chunk, o, lse, causal, scale, **sliding)
         grad_q, grad_k = dq if grad_q is None else grad_q + dq, dk if grad_k is None else grad_k + dk
         grads_v.append(dv)
@@ -270,6 +270,7 @@ def _flash_backward(
     window: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     seed, offset = _no_dropout(q)
+    grad, output = grad.contiguous(), output.contiguous()
     if not window:
         return aten._scaled_dot_product_flash_attention_backward(
             grad, q, k, v, output, lse.contiguous(), None, None, q.shape[2], k.shape[2], 0.0, causal, seed, offset,
@@ -309,6 +310,7 @@ def _cudnn_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, output: Tensor, lse: Tensor, causal: bool, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     seed, offset = _no_dropout(q)
+    grad, output = grad.contiguous(), output.contiguous()
     return aten._scaled_dot_product_cudnn_attention_backward(
         grad, q, k, v, output, lse.unsqueeze(-1).contiguous(), seed, offset, None, None, None, q.shape[2], k.shape[2],
         0.0, causal, scale=scale,
@@ -325,6 +327,7 @@ def _efficient_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     seed, offset = _no_dropout(q)
     lse = pad(lse, (0, -lse.shape[-1] % 32), value=math.inf).contiguous()  # weights of 0 there
+    grad = grad.contiguous()
     output = output.transpose(1, 2).contiguous().transpose(1, 2)  # it reads rows as its forward lays them out
     return aten._scaled_dot_product_efficient_attention_backward(
         grad, q, k, v, None, output, lse, seed, offset, 0.0, [True, True, True, False], causal, scale=scale
