@@ -141,3 +141,30 @@ def test_the_published_spelling_of_olmo_3() -> None:
     far = rl.scheme("yarn", dim=128, base=5e5, factor=8.0, train_length=8192, rotary_scale=yarn["attention_factor"])
     assert rl.plan_from_hf(raw) == (near, near, near, far) * 8
     assert agrees(raw)
+
+
+def test_config_objects_of_transformers_4() -> None:
+    """What to_dict of 4.57.1 gives: the bases and the share that turns under names of their own."""
+    gemma = {
+        "model_type": "gemma3_text", "num_hidden_layers": 2, "hidden_size": 2304, "num_attention_heads": 8,
+        "head_dim": 256, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096,
+        "query_pre_attn_scalar": 256, "rope_local_base_freq": 20_000.0, "rope_theta": 2e6, "rope_scaling": None,
+    }  # fmt: skip
+    near = rl.scheme("window", dim=256, base=2e4, visible_window=4096)
+    assert rl.plan_from_hf(gemma) == (near, rl.scheme("rope", dim=256, base=2e6))
+    linear = {**gemma, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    assert rl.plan_from_hf(linear) == (near, rl.scheme("pi", dim=256, base=2e6, factor=8.0))
+    neox = {
+        "model_type": "gpt_neox", "num_hidden_layers": 1, "hidden_size": 512, "num_attention_heads": 8,
+        "rotary_pct": 0.5, "rotary_emb_base": 20_000, "rope_theta": 20_000, "partial_rotary_factor": 0.5,
+        "rope_scaling": None,
+    }  # fmt: skip
+    assert rl.plan_from_hf(neox) == (rl.scheme("rope", dim=32, base=20_000),)
+    assert all(agrees(raw) for raw in (gemma, linear, neox))
+    bert = {"model_type": "modernbert", "global_rope_theta": 160_000.0, "global_attn_every_n_layers": 3}
+    with pytest.raises(
+        ValueError, match=r"contain 'layer_types', .*: add it, or give the config object of transformers 5"
+    ):
+        rl.plan_from_hf(bert)
+    types = ["full_attention", *["sliding_attention"] * 2]
+    assert agrees({**bert, "num_hidden_layers": 3, "layer_types": types, "local_rope_theta": 20_000.0})
