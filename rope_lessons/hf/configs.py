@@ -281,8 +281,9 @@ def plan_from_hf(config: Any, **knobs: Any) -> Plan:
     does not: ModernBERT's window of 64 shows 64 tokens on each side, a ``visible_window`` of 65.
 
     A config does not hold all that a model does: some turn neighbouring channels, leave some layers unturned, or cap
-    the scores, in their code only. So a ``model_type`` must be one that is tested here beside its model. A config
-    without it is taken at its word.
+    the scores, in their code only. So a ``model_type`` must be one that was found right beside its model, and so must
+    its rope type (the API page has the table). What a file leaves out is what the class of transformers 5 fills in;
+    what that class computes, such as ``layer_types``, must be there. A config without a type is taken at its word.
 
     Args:
         config: a dictionary as in ``config.json``, or a config object of transformers (anything with ``to_dict``).
