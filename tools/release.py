@@ -17,8 +17,6 @@ from pathlib import Path
 import rope_lessons as rl
 from tools.project import ROOT
 
-DIST = ROOT / "dist"
-
 
 def build_package(sources: Path, out: Path) -> tuple[Path, Path]:
     """The source archive, and the wheel that is built from the archive alone.

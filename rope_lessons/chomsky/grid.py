@@ -54,7 +54,6 @@ class Job:
     learning_rate: float
 
     def __post_init__(self) -> None:
-
         check_choice("task", self.task, TASKS)
         check_choice("model", self.model, MODELS)
         check_choice("positions", self.positions, POSITIONS)

@@ -42,7 +42,7 @@ CHAPTERS = (
 
 # Okabe and Ito's colours: told apart with every common kind of colour blindness, and in grey.
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
-PURPLE, SKY, YELLOW, GREY = "#CC79A7", "#56B4E9", "#F0E442", "#666666"
+PURPLE, SKY, GREY = "#CC79A7", "#56B4E9", "#666666"
 CYCLE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY)
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
 
