@@ -2,7 +2,7 @@
 
 A config: :func:`~rope_lessons.plan_from_hf` and :func:`~rope_lessons.plan_to_hf`, one layer
 :func:`~rope_lessons.scheme_from_hf` and :func:`~rope_lessons.scheme_to_hf`. A model: :func:`extend`, :func:`using`,
-:func:`restore`. Which channels it turns, and which way: :func:`identify`.
+:func:`restore`; what to give it: :func:`advise`. Which channels it turns, and which way: :func:`identify`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 from rope_lessons.hf.configs import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
 
 if TYPE_CHECKING:
+    from rope_lessons.hf.advice import advise
     from rope_lessons.hf.conventions import Convention, identify
     from rope_lessons.hf.live import extend, load, plan_of, restore, using
 
 __all__ = [
     "Convention",
+    "advise",
     "extend",
     "identify",
     "load",
@@ -32,6 +34,7 @@ __all__ = [
 
 # Imported on first use, from these modules: only programs with a model need them.
 _LATER = {
+    "advise": "advice",
     **dict.fromkeys(("extend", "load", "plan_of", "restore", "using"), "live"),
     **dict.fromkeys(("Convention", "identify"), "conventions"),
 }

@@ -115,8 +115,7 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
     _check_transformers()
     if through is not None:
         check_choice("through", through, WAYS)
-    state = _state(model)
-    loaded = _as_loaded(model) if state is None else state
+    state, loaded = _state(model), as_loaded(model)
     layers, wanted = _layers(model), _wanted(loaded.own, plan, options, model.config)
     _check(model, layers, loaded.own, wanted)
     native = _native(model, loaded, wanted, through)
@@ -140,7 +139,11 @@ def _check_transformers() -> None:
         )
 
 
-def _as_loaded(model: Any) -> _Extended:
+def as_loaded(model: Any) -> _Extended:
+    """What a model was before any plan of ours."""
+    state = _state(model)
+    if state is not None:
+        return state
     own = _own(model)
     base, config = model.base_model, model.config
     return _Extended(

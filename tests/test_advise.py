@@ -1,0 +1,92 @@
+"""What to set for a length: the numbers by hand, and a plan that the model takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+import rope_lessons as rl
+from rope_lessons.stored import results
+from tests.test_extend import batch, model
+
+LLAMA = {"num_hidden_layers": 2, "head_dim": 8, "rope_theta": 1e4, "max_position_embeddings": 4096}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 1e4}
+
+
+def test_the_numbers_by_hand() -> None:
+    advice = rl.hf.advise(LLAMA, 16_384)
+    assert (advice.length, advice.trained, advice.claimed) == (16_384, 4096, 4096)
+    assert len(advice.lines) == 5
+    assert str(advice) == repr(advice) == "\n".join(advice.lines)
+    assert "trained on 4096 tokens, claims 4096; you want 16384, 4 times the claim" in advice.lines[0]
+    made = [4096 * 1e4 ** (-t / 4) / (2 * math.pi) for t in range(4)]  # 651.9, 65.2, 6.5, 0.65
+    assert f"4 pairs turns {made[0]:.1f} times, the slowest {made[3]:.1f}; 1 make no full turn" in advice.lines[1]
+    rows = results("rerope")["rows"].where(model="plain", length=512)
+    for method in ("rerope-16", "rope"):
+        assert f"{rows.where(method=method).mean('accuracy'):.1%} with" in advice.lines[3]
+    assert f"scores by {math.log(16_384) / math.log(4096):.2f} at" in advice.lines[4]
+    assert advice.plan == (rl.scheme("rerope", dim=8, window=1024),) * 2
+
+
+@pytest.mark.parametrize("length", [1, 512, 4096])
+def test_nothing_within_the_claim(length: int) -> None:
+    for rope in ({}, {"rope_parameters": YARN}):
+        advice = rl.hf.advise({**LLAMA, **rope}, length)
+        assert advice.plan == rl.plan_from_hf({**LLAMA, **rope})
+        assert advice.lines[2].startswith(f"Set nothing: {length} is within the claim")
+
+
+def test_a_config_that_is_stretched_already() -> None:
+    """The turns are those of training; a factor claims what the config's length leaves out."""
+    for longest in (4096, 1024):
+        advice = rl.hf.advise({**LLAMA, "rope_parameters": YARN, "max_position_embeddings": longest}, 8192)
+        assert (advice.trained, advice.claimed) == (1024, 4096)
+        assert f"turns {1024 / (2 * math.pi):.1f} times" in advice.lines[1]
+        own = rl.plan_from_hf({**LLAMA, "rope_parameters": YARN})
+        assert advice.plan == tuple(replace(its, window=1024, slope=0.0) for its in own)
+
+
+def test_windows_and_layers_without_positions_stay() -> None:
+    kinds: dict[str, Any] = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64}
+    near, far = rl.hf.advise({**LLAMA, **kinds}, 10_000).plan
+    assert (near.visible_window, near.slope) == (64, 1.0)
+    assert (far.window, far.slope) == (1024, 0.0)
+    all_near = {**LLAMA, "sliding_window": 64}
+    advice = rl.hf.advise(all_near, 10_000)
+    assert advice.plan == rl.plan_from_hf(all_near)
+    assert advice.lines[2] == "Set nothing: no layer that turns sees farther than 4096 tokens."
+    plan = rl.hf.advise({**LLAMA, "no_rope_layers": [1, 0]}, 10_000).plan
+    assert [its.slope for its in plan] == [0.0, 1.0]
+
+
+@torch.no_grad()
+def test_a_model_takes_its_advice() -> None:
+    small, tokens = model(rope_parameters={"rope_type": "default", "rope_theta": 1e4}), batch()[0][2:]
+    own = rl.hf.plan_of(small)
+    advice = rl.hf.advise(small, 1000)
+    assert advice == rl.hf.advise(small.config, 1000)
+    rl.hf.extend(small, advice.plan)
+    assert rl.hf.plan_of(small)[0] == replace(own[0], window=32, slope=0.0)
+    assert small(tokens).logits.isfinite().all()
+    assert rl.hf.advise(small, 1000) == advice  # of the model as it was loaded
+    rl.hf.extend(small, "yarn", factor=4)
+    assert rl.hf.advise(small, 1000) == advice
+
+
+@pytest.mark.parametrize(
+    ("config", "length", "error", "message"),
+    [
+        (LLAMA, 0, ValueError, "length must be an int of at least 1, got 0"),
+        (LLAMA, 2.5, TypeError, "length must be"),
+        (3, 10, TypeError, "config must be a dictionary or have to_dict, got int"),
+        ({**LLAMA, "max_position_embeddings": None}, 10, ValueError, "config must contain 'max_position_embeddings'"),
+        ({**LLAMA, "no_rope_layers": [0, 0]}, 10, ValueError, "model_or_config must have a layer that turns"),
+    ],
+)
+def test_refusals(config: Any, length: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        rl.hf.advise(config, length)
