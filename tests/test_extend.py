@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 import transformers
@@ -317,6 +318,63 @@ def test_training() -> None:
     assert small(tokens).past_key_values is None
     with pytest.raises(ValueError, match=r"use_cache must be False while gradients are recorded: .*no_grad"):
         small.eval()(tokens, use_cache=True)
+
+
+def adapted(small: Any) -> Any:
+    """A LoRA on top that changes what the model says."""
+    torch.manual_seed(1)
+    options = {"target_modules": ["q_proj", "v_proj"], "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+    return peft.get_peft_model(small, peft.LoraConfig(r=4, **options))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+def test_lora_on_top_trains() -> None:
+    tokens, mask = batch()
+    plain, ours = adapted(model()), adapted(model())
+    rl.hf.extend(ours, rl.hf.plan_of(ours), through="attention")
+    for one in (plain, ours):
+        one(tokens[2:], labels=tokens[2:]).loss.backward()
+    for (name, its), other in zip(plain.named_parameters(), ours.parameters(), strict=True):
+        assert (its.grad is not None) == (other.grad is not None) == ("lora_" in name)
+        if its.grad is not None:
+            torch.testing.assert_close(other.grad, its.grad, rtol=2e-3, atol=2e-4)
+    rl.hf.extend(ours, "rerope", window=6).train()
+    optimizer = torch.optim.AdamW([its for its in ours.parameters() if its.requires_grad], lr=1e-2)
+    losses = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = ours(tokens, attention_mask=mask, labels=tokens).loss
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 1
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+@torch.no_grad()
+def test_a_plan_in_a_model_of_peft(tmp_path: Path) -> None:
+    """Around an extended model or extended itself; merged, saved, loaded, and taken out again."""
+    tokens, mask = batch()
+    whole = adapted(model())
+    own = whole(tokens, attention_mask=mask).logits
+    assert rl.hf.extend(whole, "rerope", window=6) is whole
+    around = adapted(rl.hf.extend(model(), "rerope", window=6))
+    wanted = around(tokens, attention_mask=mask).logits
+    assert torch.equal(whole(tokens, attention_mask=mask).logits, wanted)
+    assert rl.hf.plan_of(whole) == rl.hf.plan_of(around)
+    text = whole.generate(input_ids=tokens, attention_mask=mask, **DECODE)
+    assert torch.equal(whole.generate(input_ids=tokens, attention_mask=mask, use_cache=False, **DECODE), text)
+    whole.save_pretrained(tmp_path / "adapter")
+    again = peft.PeftModel.from_pretrained(model(), tmp_path / "adapter")
+    close(rl.hf.extend(again, "rerope", window=6)(tokens, attention_mask=mask).logits, wanted)
+    merged = around.merge_and_unload()
+    merged.save_pretrained(tmp_path / "merged")
+    close(rl.hf.load(tmp_path / "merged")(tokens, attention_mask=mask).logits, wanted)
+    with rl.hf.using(whole, "lambda", visible_window=9):
+        assert not torch.equal(whole(tokens, attention_mask=mask).logits, wanted)
+    assert torch.equal(whole(tokens, attention_mask=mask).logits, wanted)
+    assert rl.hf.restore(whole) is whole
+    assert torch.equal(whole(tokens, attention_mask=mask).logits, own)
 
 
 @torch.no_grad()

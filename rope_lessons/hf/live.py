@@ -80,7 +80,8 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
     its numbers are not those of the plan. So these go through ``"attention"`` unless you say ``"config"``.
 
     Args:
-        model: a causal model of transformers whose config :func:`~rope_lessons.plan_from_hf` reads.
+        model: a causal model of transformers whose config :func:`~rope_lessons.plan_from_hf` reads, or one of PEFT
+            around it. What PEFT saves are adapters, without the plan: extend the model again where you load them.
         plan: what each layer becomes: a name of :func:`~rope_lessons.scheme`, which changes what it is about and leaves
             the rest of a layer's own scheme as it is (layers without positions stay without, a sliding window stays,
             and a name that is not about frequencies keeps those of the model); a scheme for every layer; or one
@@ -115,18 +116,22 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
     _check_transformers()
     if through is not None:
         check_choice("through", through, WAYS)
-    state, loaded = _state(model), as_loaded(model)
+    _extend(_inside(model), plan, through, options)
+    return model
+
+
+def _extend(model: Any, plan: Any, through: str | None, options: Mapping[str, Any]) -> None:
+    loaded = as_loaded(model)
     layers, wanted = _layers(model), _wanted(loaded.own, plan, options, model.config)
     _check(model, layers, loaded.own, wanted)
     native = _native(model, loaded, wanted, through)
-    if state is not None:
+    if _state(model) is not None:
         restore(model)
     if native is None:
         model.base_model.rope_lessons = _put_attention(model, layers, replace(loaded, plan=wanted))
     else:
         model.base_model.rotary_emb, model.config.rope_parameters = native
         model.base_model.rope_lessons = replace(loaded, plan=wanted, through="config")
-    return model
 
 
 def _check_transformers() -> None:
@@ -141,6 +146,7 @@ def _check_transformers() -> None:
 
 def as_loaded(model: Any) -> _Extended:
     """What a model was before any plan of ours."""
+    model = _inside(model)
     state = _state(model)
     if state is not None:
         return state
@@ -193,19 +199,20 @@ def restore(model: Any) -> Any:
     Raises:
         ValueError: a model without a plan.
     """
+    inside = _inside(model)
     state = _state(model)
     if state is None:
         raise ValueError("model must have a plan, which rl.hf.extend gives it; got one as it was loaded")
-    base = model.base_model
+    base = inside.base_model
     base.rotary_emb = state.rotary
-    model.config.rope_parameters = state.rope_parameters
+    inside.config.rope_parameters = state.rope_parameters
     del base.rope_lessons
     if state.through == "attention":
         state.hook.remove()
-        del model.save_pretrained
-        for layer in _layers(model):
+        del inside.save_pretrained
+        for layer in _layers(inside):
             del layer.rope_scheme
-        model.set_attn_implementation(state.implementation)
+        inside.set_attn_implementation(state.implementation)
     return model
 
 
@@ -240,7 +247,7 @@ def plan_of(model: Any) -> Plan:
         TypeError, ValueError: as :func:`~rope_lessons.plan_from_hf`, for a model without a plan of ours.
     """
     state = _state(model)
-    return _own(model) if state is None else state.plan
+    return _own(_inside(model)) if state is None else state.plan
 
 
 def load(folder: Any, kind: Any = None, **options: Any) -> Any:
@@ -362,8 +369,13 @@ def _check(model: Any, layers: list[Any], own: Plan, wanted: Plan) -> None:
 # --- a call -----------------------------------------------------------------------------------------------------------
 
 
+def _inside(model: Any) -> Any:
+    """The model of transformers in one of PEFT, which is around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def _state(model: Any) -> _Extended | None:
-    return getattr(getattr(model, "base_model", None), "rope_lessons", None)
+    return getattr(getattr(_inside(model), "base_model", None), "rope_lessons", None)
 
 
 class _Unturned(nn.Module):
