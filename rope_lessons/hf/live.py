@@ -91,7 +91,7 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
             ``train_length`` that the name needs is ``max_position_embeddings`` of the config unless given.
 
     Returns:
-        the same model. Call it again for another plan as often as you like: a plan replaces the last one, and a name is
+        the same model. Call it again for another plan as often as you like. A plan replaces the last one, and a name is
         about the model as it was loaded. Begin with a new cache.
 
     Raises:

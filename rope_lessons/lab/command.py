@@ -21,7 +21,7 @@ def run(name: str, command: Callable[[], object]) -> int:
         command: does it.
 
     Returns:
-        the exit status: 0 if it was done, 130 if it was interrupted, otherwise 1.
+        the exit status, 0 if it was done, 130 if it was interrupted, otherwise 1.
 
     >>> run("python -m example", lambda: print("done"))
     done
