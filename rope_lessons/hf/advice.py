@@ -52,7 +52,7 @@ def advise(model_or_config: Any, length: int) -> Advice:
         length: of the longest text, in tokens.
 
     Returns:
-        the advice: print it, and give its ``plan`` to :func:`~rope_lessons.hf.extend`.
+        the advice. Print it, and give its ``plan`` to :func:`~rope_lessons.hf.extend`.
 
     Raises:
         TypeError, ValueError: as :func:`~rope_lessons.plan_from_hf`; a ``length`` below 1; a config without

@@ -45,7 +45,7 @@ KNOWN = {
 
 
 @dataclass
-class _Extended:
+class Extended:
     """What :func:`~rope_lessons.hf.extend` has changed of a model."""
 
     own: Plan  # the model's as it was loaded, and below what else was there
@@ -144,7 +144,7 @@ def _check_transformers() -> None:
         )
 
 
-def as_loaded(model: Any) -> _Extended:
+def as_loaded(model: Any) -> Extended:
     """What a model was before any plan of ours."""
     model = _inside(model)
     state = _state(model)
@@ -152,12 +152,12 @@ def as_loaded(model: Any) -> _Extended:
         return state
     own = _own(model)
     base, config = model.base_model, model.config
-    return _Extended(
+    return Extended(
         own, own, "", getattr(base, "rotary_emb", None), config._attn_implementation, config.rope_parameters
     )
 
 
-def _native(model: Any, loaded: _Extended, wanted: Plan, through: str | None) -> Any:
+def _native(model: Any, loaded: Extended, wanted: Plan, through: str | None) -> Any:
     """The rotary module and the rope parameters for a plan, or None if our attention has to do it."""
     if through == "attention" or (through is None and depends_on_length(wanted)):
         return None
@@ -171,7 +171,7 @@ def _native(model: Any, loaded: _Extended, wanted: Plan, through: str | None) ->
         return None
 
 
-def _put_attention(model: Any, layers: list[Any], state: _Extended) -> _Extended:
+def _put_attention(model: Any, layers: list[Any], state: Extended) -> Extended:
     """Our attention in every layer, and a rotary module that turns nothing."""
     from transformers import AttentionInterface, AttentionMaskInterface
 
@@ -374,7 +374,7 @@ def _inside(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _state(model: Any) -> _Extended | None:
+def _state(model: Any) -> Extended | None:
     return getattr(getattr(_inside(model), "base_model", None), "rope_lessons", None)
 
 
