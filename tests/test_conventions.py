@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import peft
 import pytest
 import torch
 from torch import Tensor
@@ -72,6 +73,8 @@ def test_an_extended_model_is_still_itself() -> None:
     model = model_types.build(model_types.small("glm"))
     before = identify(model)
     assert identify(rl.hf.extend(model, "nope", through="attention")) == before
+    lora = peft.LoraConfig(target_modules=["q_proj"])
+    assert identify(peft.get_peft_model(model, lora)) == before
 
 
 @pytest.mark.parametrize(

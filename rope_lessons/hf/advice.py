@@ -12,7 +12,7 @@ from torch import nn
 from rope_lessons._checks import check_count
 from rope_lessons.circles import turns
 from rope_lessons.hf.configs import plan_from_hf
-from rope_lessons.hf.live import as_loaded
+from rope_lessons.hf.state import as_loaded
 from rope_lessons.schemes import FrequencySpec, Plan, Scheme
 from rope_lessons.stored import results
 

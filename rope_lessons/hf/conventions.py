@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_count, shown
-from rope_lessons.hf.live import _layers, _state
+from rope_lessons.hf.state import attentions, state_of, unwrapped
 
 Turn = Callable[[Tensor, Tensor], Tensor]
 # From 2**bits on, neighbouring positions have the same angle.
@@ -101,13 +101,14 @@ def identify(model: Any, *, head_dim: int | None = None, layer_type: str | None 
 
 def _turn_of(model: nn.Module, layer_type: str | None) -> tuple[Turn, int]:
     """What the attention of a model does to queries, and the channels of its heads."""
+    model = unwrapped(model)
     base = getattr(model, "base_model", None)
-    state = _state(model)
+    state = state_of(model)
     rotary = getattr(base, "rotary_emb", None)
     if state is not None and state.through == "attention":  # it was replaced by one that turns nothing
         rotary = state.rotary
     apply = getattr(sys.modules[type(rotary).__module__], "apply_rotary_pos_emb", None)
-    layers = _layers(model)
+    layers = attentions(model)
     if not isinstance(rotary, nn.Module) or apply is None or not layers:
         raise ValueError(
             f"model must turn queries and keys by a rotary_emb and an apply_rotary_pos_emb of its own, got "

@@ -16,7 +16,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -24,13 +24,13 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from rope_lessons._checks import check_choice, shown
+from rope_lessons._checks import check_choice
 from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.hf import saving
-from rope_lessons.hf.configs import plan_from_hf
 from rope_lessons.hf.native import depends_on_length, rebuilt
 from rope_lessons.hf.request import document_ids
+from rope_lessons.hf.state import Extended, as_loaded, attentions, own_plan, state_of, unwrapped
 from rope_lessons.schemes import NAMED, Plan, Scheme, default_base_scale, options_of, scheme
 
 NAME = "rope_lessons"  # of our attention among those of transformers
@@ -42,19 +42,6 @@ KNOWN = {
     "position_ids", "sliding_window", "use_cache", "cache_position", "output_attentions", "is_causal",
          "output_hidden_states", "output_router_logits", "return_dict", "num_items_in_batch", "logits_to_keep",
 }  # fmt: skip
-
-
-@dataclass
-class Extended:
-    """What :func:`~rope_lessons.hf.extend` has changed of a model."""
-
-    own: Plan  # the model's as it was loaded, and below what else was there
-    plan: Plan
-    through: str
-    rotary: Any
-    implementation: str
-    rope_parameters: Any
-    hook: Any = None
 
 
 # --- what a user calls ----------------------------------------------------------------------------------------------
@@ -116,16 +103,16 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
     _check_transformers()
     if through is not None:
         check_choice("through", through, WAYS)
-    _extend(_inside(model), plan, through, options)
+    _extend(unwrapped(model), plan, through, options)
     return model
 
 
 def _extend(model: Any, plan: Any, through: str | None, options: Mapping[str, Any]) -> None:
     loaded = as_loaded(model)
-    layers, wanted = _layers(model), _wanted(loaded.own, plan, options, model.config)
+    layers, wanted = attentions(model), _wanted(loaded.own, plan, options, model.config)
     _check(model, layers, loaded.own, wanted)
     native = _native(model, loaded, wanted, through)
-    if _state(model) is not None:
+    if state_of(model) is not None:
         restore(model)
     if native is None:
         model.base_model.rope_lessons = _put_attention(model, layers, replace(loaded, plan=wanted))
@@ -142,19 +129,6 @@ def _check_transformers() -> None:
             f"{WHAT} needs transformers {'.'.join(map(str, FLOOR))} or newer, got {transformers.__version__}: "
             "pip install --upgrade transformers"
         )
-
-
-def as_loaded(model: Any) -> Extended:
-    """What a model was before any plan of ours."""
-    model = _inside(model)
-    state = _state(model)
-    if state is not None:
-        return state
-    own = _own(model)
-    base, config = model.base_model, model.config
-    return Extended(
-        own, own, "", getattr(base, "rotary_emb", None), config._attn_implementation, config.rope_parameters
-    )
 
 
 def _native(model: Any, loaded: Extended, wanted: Plan, through: str | None) -> Any:
@@ -199,8 +173,8 @@ def restore(model: Any) -> Any:
     Raises:
         ValueError: a model without a plan.
     """
-    inside = _inside(model)
-    state = _state(model)
+    inside = unwrapped(model)
+    state = state_of(model)
     if state is None:
         raise ValueError("model must have a plan, which rl.hf.extend gives it; got one as it was loaded")
     base = inside.base_model
@@ -210,7 +184,7 @@ def restore(model: Any) -> Any:
     if state.through == "attention":
         state.hook.remove()
         del inside.save_pretrained
-        for layer in _layers(inside):
+        for layer in attentions(inside):
             del layer.rope_scheme
         inside.set_attn_implementation(state.implementation)
     return model
@@ -226,7 +200,7 @@ def using(model: Any, plan: str | Scheme | Plan, *, through: str | None = None, 
     Raises:
         TypeError, ValueError: as :func:`~rope_lessons.hf.extend`.
     """
-    state = _state(model)
+    state = state_of(model)
     extend(model, plan, through=through, **options)
     try:
         yield model
@@ -246,8 +220,8 @@ def plan_of(model: Any) -> Plan:
     Raises:
         TypeError, ValueError: as :func:`~rope_lessons.plan_from_hf`, for a model without a plan of ours.
     """
-    state = _state(model)
-    return _own(_inside(model)) if state is None else state.plan
+    state = state_of(model)
+    return own_plan(unwrapped(model)) if state is None else state.plan
 
 
 def load(folder: Any, kind: Any = None, **options: Any) -> Any:
@@ -274,14 +248,6 @@ def load(folder: Any, kind: Any = None, **options: Any) -> Any:
 
 
 # --- the plan that is wanted ------------------------------------------------------------------------------------------
-
-
-def _own(model: Any) -> Plan:
-    if not isinstance(model, nn.Module) or not hasattr(model, "config"):
-        raise TypeError(f"model must be a model of transformers, got {shown(model)}")
-    if not getattr(model.config, "model_type", None):
-        raise ValueError("model must have a model_type in its config, by which it is known here; got none")
-    return plan_from_hf(model.config)
 
 
 def _wanted(own: Plan, plan: Any, options: Mapping[str, Any], config: Any) -> Plan:
@@ -333,12 +299,6 @@ def _named(own: Scheme, name: Any, options: Mapping[str, Any], config: Any) -> S
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 
-def _layers(model: Any) -> list[Any]:
-    """The attention of each layer, in order."""
-    found: list[Any] = [module for module in model.modules() if hasattr(module, "layer_idx")]
-    return sorted((module for module in found if hasattr(module, "scaling")), key=lambda module: module.layer_idx)
-
-
 def _check(model: Any, layers: list[Any], own: Plan, wanted: Plan) -> None:
     """Whether this model can have this plan."""
     kind = model.config.model_type
@@ -367,15 +327,6 @@ def _check(model: Any, layers: list[Any], own: Plan, wanted: Plan) -> None:
 
 
 # --- a call -----------------------------------------------------------------------------------------------------------
-
-
-def _inside(model: Any) -> Any:
-    """The model of transformers in one of PEFT, which is around it."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def _state(model: Any) -> Extended | None:
-    return getattr(getattr(_inside(model), "base_model", None), "rope_lessons", None)
 
 
 class _Unturned(nn.Module):
