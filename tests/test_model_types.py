@@ -69,7 +69,9 @@ def test_the_table_of_the_api_page() -> None:
     assert {len(row) for row in read} == {6}
     by_name = {row[0]: row for row in read}
     assert by_name["`cohere2`"][1:5] == ["interleaved", "no", "yes", "yes"]
-    assert by_name["`phi`"][1:5] == ["half", "yes", "no", "no"]
+    assert by_name["`phi`"][1:] == ["half", "yes", "no", "no", "all"]
+    assert by_name["`phi3`"][5] == "`default`, `longrope`"
+    assert "`default`, `linear`, `dynamic`, `yarn`, `llama3`, `longrope`." in types_table.introduction()
 
 
 # --- config files -----------------------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ class ModelTypes(BookDirective):
         self.env.note_dependency(str(DATA / "model_types.json"))
         right, wrong = (ledger.as_list_table(table(), "rl-ledger") for table in (types_table.read, types_table.refused))
         folded = f"````{{dropdown}} Not read, and why\n{wrong}\n````"
-        return self.parse(f"Tried beside transformers {types_table.version()}:\n\n{right}\n\n{folded}")
+        return self.parse(f"{types_table.introduction()}\n\n{right}\n\n{folded}")
 
 
 class OnlyNotebook(SphinxDirective):

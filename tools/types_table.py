@@ -25,9 +25,10 @@ def refused() -> Table:
     return [["Why", "`model_type`"], *([_plain(reason), ", ".join(found[reason])] for reason in reasons)]
 
 
-def version() -> str:
-    """Of transformers, beside which the types were tried."""
-    return str(model_types.table()["transformers"])
+def introduction() -> str:
+    """Beside which version of transformers the types were tried, and what "all" means in the table."""
+    version = model_types.table()["transformers"]
+    return f"Tried beside transformers {version}. All rope types are {_in_words(_most_rope_types())}."
 
 
 def _types() -> dict[str, dict[str, Any]]:
@@ -35,9 +36,17 @@ def _types() -> dict[str, dict[str, Any]]:
     return types
 
 
+def _most_rope_types() -> list[str]:
+    return max((row["rope_types"] for row in _types().values() if row["reason"] is None), key=len)
+
+
+def _in_words(rope_types: list[str]) -> str:
+    return ", ".join(f"`{rope}`" for rope in ("default", *rope_types))
+
+
 def _row(name: str, row: dict[str, Any]) -> list[str]:
     yes = {True: "yes", False: "no"}
-    ropes = ", ".join(f"`{rope}`" for rope in ("default", *row["rope_types"]))
+    ropes = "all" if row["rope_types"] == _most_rope_types() else _in_words(row["rope_types"])
     return [f"`{name}`", row["layout"], yes[row["partial"]], yes[row["windows"]], yes[row["unturned"] > 0], ropes]
 
 
