@@ -22,13 +22,14 @@ def test_the_numbers_by_hand() -> None:
     assert (advice.length, advice.trained, advice.claimed) == (16_384, 4096, 4096)
     assert len(advice.lines) == 5
     assert str(advice) == repr(advice) == "\n".join(advice.lines)
-    assert "trained on 4096 tokens, claims 4096; you want 16384, 4 times the claim" in advice.lines[0]
+    assert "frequencies made for 4096 tokens, claims 4096; you want 16384, 4 times the claim" in advice.lines[0]
     made = [4096 * 1e4 ** (-t / 4) / (2 * math.pi) for t in range(4)]  # 651.9, 65.2, 6.5, 0.65
-    assert f"4 pairs turns {made[0]:.1f} times, the slowest {made[3]:.1f}; 1 make no full turn" in advice.lines[1]
+    assert f"4 pairs turns {made[0]:.1f} times, the slowest {made[3]:.2g}; 1 make no full turn" in advice.lines[1]
     rows = results("rerope")["rows"].where(model="plain", length=512)
     for method in ("rerope-16", "rope"):
         assert f"{rows.where(method=method).mean('accuracy'):.1%} with" in advice.lines[3]
     assert f"scores by {math.log(16_384) / math.log(4096):.2f} at" in advice.lines[4]
+    assert "scale=rl.LogN(4096, clip=True)" in advice.lines[4]
     assert advice.plan == (rl.scheme("rerope", dim=8, window=1024),) * 2
 
 

@@ -64,7 +64,7 @@ def advise(model_or_config: Any, length: int) -> Advice:
     >>> advise(config, 4096).plan == plan_from_hf(config)
     True
     >>> print(advise(config, 16384).lines[1])
-    Within 4096 tokens the fastest of 64 pairs turns 651.9 times, the slowest 0.1; 18 make no full turn.
+    Within 4096 tokens the fastest of 64 pairs turns 651.9 times, the slowest 0.075; 18 make no full turn.
     >>> print(advise(config, 16384).lines[2])
     Set ReRoPE with a window of 1024 in 2 of 2 layers: no distance turns a pair farther than 1024 tokens do.
     """
@@ -119,8 +119,8 @@ def _sees_beyond(its: Scheme, claimed: int) -> bool:
 
 def _claim(length: int, trained: int, claimed: int) -> str:
     return (
-        f"By its config: trained on {trained} tokens, claims {claimed}; you want {length}, {length / claimed:.3g} "
-        "times the claim."
+        f"By its config: frequencies made for {trained} tokens, claims {claimed}; you want {length}, "
+        f"{length / claimed:.3g} times the claim."
     )
 
 
@@ -132,7 +132,7 @@ def _circles(turning: list[Scheme], trained: int) -> str:
     made = turns(plain(), trained)
     return (
         f"Within {trained} tokens the fastest of {len(made)} pairs turns {made[0]:.1f} times, the slowest "
-        f"{made[-1]:.1f}; {int((made < 1).sum())} make no full turn."
+        f"{made[-1]:.2g}; {int((made < 1).sum())} make no full turn."
     )
 
 
@@ -156,6 +156,6 @@ def _log_n(length: int, claimed: int) -> str:
         return "Not in the plan: log n, which is about texts beyond the training length."
     scale = math.log(length) / math.log(max(claimed, 2))
     return (
-        f"Not in the plan: log n, which would scale scores by {scale:.2f} at the last token. Give it as "
-        f"scale=LogN({claimed}) and compare."
+        f"Not in the plan: log n, which would scale scores by {scale:.2f} at the last token. To compare, extend by "
+        f"name with scale=rl.LogN({claimed}, clip=True), which leaves texts within the claim as they are."
     )
