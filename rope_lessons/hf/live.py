@@ -285,7 +285,8 @@ def _named(own: Scheme, name: Any, options: Mapping[str, Any], config: Any) -> S
     if kind is not None and kind != "rope" and own.frequencies.kind != "rope":
         raise ValueError(
             f"plan must not be a name of frequencies for a model whose own are {own.frequencies!r} and not plain: give "
-            f"a Scheme with the frequencies that you want, got {name!r}"
+            f"a Scheme with the frequencies that you want, rl.scheme({name!r}, dim={own.frequencies.dim}, "
+            f"base={plain['base']:g}, …); got {name!r}"
         )
     changed: dict[str, Any] = {"frequencies": made.frequencies, "rotary_scale": made.rotary_scale}
     if kind == "rope":

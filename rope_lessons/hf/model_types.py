@@ -33,6 +33,7 @@ UNREADABLE = {
     "alibi": "plan_from_hf reads rotary models",
     "text_config": "give that part of the config",
     "per_layer_config": "layers that differ in more than their type are not read",
+    "rope_lessons": "the plan of a model that rl.hf.extend changed: rl.hf.load reads its folder",
     "rotary_dim": f"an old spelling: {OBJECT}",
 }
 
@@ -139,7 +140,7 @@ class ModelType:
         whole = {**self.defaults, **config}
         for key, reason in UNREADABLE.items():
             if whole.get(key):
-                raise ValueError(f"config must not contain {key!r} ({reason}), got {whole[key]!r}")
+                raise ValueError(f"config must not contain {key!r} ({reason}), got {shown(whole[key])}")
         for key in OLD:
             if whole.get(key) is not None and key not in self.beside:
                 raise ValueError(f"config must not contain {key!r} (an old spelling: {OBJECT}), got {whole[key]!r}")
@@ -178,8 +179,8 @@ def find(name: Any) -> ModelType:
         row = rows.get(name) if isinstance(name, str) else None
         why = near(name, right) if row is None else f": {row['reason']}"
         raise ValueError(
-            "model_type must be one that was found right beside its model (the API page lists them), or be left out "
-            f"for a model whose code does what the config says, no more; got {shown(name)}{why}"
+            f"model_type must be one that was found right beside its model, got {shown(name)}{why}. The API page lists "
+            "those that are; without model_type a config is taken at its word"
         )
     row = rows[name]
     return ModelType(

@@ -71,7 +71,10 @@ def read(folder: Any) -> tuple[Any, Plan]:
     path = Path(folder) / "config.json"
     config = json.loads(path.read_text("utf8"))
     if not isinstance(config.get(KEY), dict) or not {"plan", ROPE} <= config[KEY].keys():
-        raise ValueError(f"{path} must have a plan under {KEY!r}, which saving a model with a plan writes; got none")
+        raise ValueError(
+            f"{path} must have a plan under {KEY!r}, which is written where a plan needs attention of this package; "
+            "got none: AutoModelForCausalLM.from_pretrained loads this model"
+        )
     said = config.pop(KEY)
     config[ROPE] = said[ROPE]
     plan = tuple(from_dict(layer) for layer in said["plan"])
