@@ -26,6 +26,7 @@ def test_the_numbers_by_hand() -> None:
     made = [4096 * 1e4 ** (-t / 4) / (2 * math.pi) for t in range(4)]  # 651.9, 65.2, 6.5, 0.65
     assert f"4 pairs turns {made[0]:.1f} times, the slowest {made[3]:.2g}; 1 make no full turn" in advice.lines[1]
     rows = results("rerope")["rows"].where(model="plain", length=512)
+    assert "not measured" not in advice.lines[3]
     for method in ("rerope-16", "rope"):
         assert f"{rows.where(method=method).mean('accuracy'):.1%} with" in advice.lines[3]
     assert f"scores by {math.log(16_384) / math.log(4096):.2f} at" in advice.lines[4]
@@ -47,6 +48,7 @@ def test_a_config_that_is_stretched_already() -> None:
         advice = rl.hf.advise({**LLAMA, "rope_parameters": YARN, "max_position_embeddings": longest}, 8192)
         assert (advice.trained, advice.claimed) == (1024, 4096)
         assert f"turns {1024 / (2 * math.pi):.1f} times" in advice.lines[1]
+        assert advice.lines[3].endswith(" With frequencies of kind yarn, as here, it was not measured.")
         own = rl.plan_from_hf({**LLAMA, "rope_parameters": YARN})
         assert advice.plan == tuple(replace(its, window=1024, slope=0.0) for its in own)
 

@@ -87,6 +87,9 @@ def advise(model_or_config: Any, length: int) -> Advice:
     else:
         told = f"Set nothing: no layer that turns sees farther than {claimed} tokens."
     measured = _measured("rerope-16", "ReRoPE") if any(far) else _measured("pi", "PI by 8")
+    kinds = {its.frequencies.kind for its, bent in zip(own, far, strict=True) if bent and its.frequencies is not None}
+    if kinds - {"rope"}:
+        measured += f" With frequencies of kind {', '.join(sorted(kinds - {'rope'}))}, as here, it was not measured."
     lines = (_claim(length, trained, claimed), _circles(turning, trained), told, measured, _log_n(length, claimed))
     return Advice(length, trained, claimed, plan, lines)
 
