@@ -22,7 +22,7 @@ from transformers import CONFIG_MAPPING, AutoModel, AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 import rope_lessons as rl
-from rope_lessons.hf import configs, live
+from rope_lessons.hf import configs, state
 from rope_lessons.hf.model_types import CODE, FULL, KEYS, LAYER_TYPES, SLIDING, UNREADABLE, Code, ModelType
 from rope_lessons.stored import DATA
 
@@ -117,7 +117,7 @@ def check(config: Any, plan: rl.Plan) -> None:
 
 def _with_plan(model: Any, plan: rl.Plan) -> Tensor:
     """Logits with a plan that need not be the one that is read of the model."""
-    with patch.object(live, "_own", lambda _: plan):
+    with patch.object(state, "own_plan", lambda _: plan):
         rl.hf.extend(model, plan, through="attention")
     return logits(model)
 

@@ -147,7 +147,8 @@ def _native(model: Any, loaded: Extended, wanted: Plan, through: str | None) -> 
 
 def _put_attention(model: Any, layers: list[Any], state: Extended) -> Extended:
     """Our attention in every layer, and a rotary module that turns nothing."""
-    from transformers import AttentionInterface, AttentionMaskInterface
+    with extra("hf", WHAT):
+        from transformers import AttentionInterface, AttentionMaskInterface
 
     AttentionInterface.register(NAME, _attend)
     AttentionMaskInterface.register(NAME, _no_mask)
@@ -239,8 +240,8 @@ def load(folder: Any, kind: Any = None, **options: Any) -> Any:
         OSError, TypeError, ValueError: no such folder; a config without a plan, or with one that does not fit it.
     """
     _check_transformers()
-    from transformers import AutoModelForCausalLM
-
+    with extra("hf", WHAT):
+        from transformers import AutoModelForCausalLM
     config, plan = saving.read(folder)
     kind = AutoModelForCausalLM if kind is None else kind
     model = kind.from_pretrained(folder, config=config, trust_remote_code=False, use_safetensors=True, **options)
