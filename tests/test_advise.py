@@ -25,10 +25,20 @@ def test_the_numbers_by_hand() -> None:
     assert "frequencies made for 4096 tokens, claims 4096; you want 16384, 4 times the claim" in advice.lines[0]
     made = [4096 * 1e4 ** (-t / 4) / (2 * math.pi) for t in range(4)]  # 651.9, 65.2, 6.5, 0.65
     assert f"4 pairs turns {made[0]:.1f} times, the slowest {made[3]:.2g}; 1 make no full turn" in advice.lines[1]
-    rows = results("rerope")["rows"].where(model="plain", length=512)
+    stored = results("rerope")
+    rows = stored["rows"].where(model="plain", length=512, seed=[0, 1, 2])  # those of the window
     assert "not measured" not in advice.lines[3]
-    for method in ("rerope-16", "rope"):
-        assert f"{rows.where(method=method).mean('accuracy'):.1%} with" in advice.lines[3]
+    for method, name in (("rerope-16", "ReRoPE"), ("rope", "plain RoPE")):
+        assert f"{rows.where(method=method).mean('accuracy'):.1%} with {name}," in advice.lines[3]
+    window = stored["relatives"].where(method="window-64")
+    assert f"{window.mean('accuracy'):.1%} with a plain window;" in advice.lines[3]
+    assert window.mean("accuracy") > rows.where(method="rerope-16").mean("accuracy")  # as the last sentence says
+    found = {
+        method: sum(row["384"] for row in stored["recall"].where(method=method, scale=False)["recall"]) / 3
+        for method in ("rerope-32", "rope", "window-64")
+    }
+    assert f"training lengths away: {', '.join(f'{share:.1%}' for share in found.values())}. A" in advice.lines[3]
+    assert 6 * stored["config"]["length"] == 384
     assert f"scores by {math.log(16_384) / math.log(4096):.2f} at" in advice.lines[4]
     assert "scale=rl.LogN(4096, clip=True)" in advice.lines[4]
     assert advice.plan == (rl.scheme("rerope", dim=8, window=1024),) * 2

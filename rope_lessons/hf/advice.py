@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 from torch import nn
@@ -86,7 +87,7 @@ def advise(model_or_config: Any, length: int) -> Advice:
         told = f"Set nothing: {length} is within the claim, and every change of frequencies costs something there."
     else:
         told = f"Set nothing: no layer that turns sees farther than {claimed} tokens."
-    measured = _measured("rerope-16", "ReRoPE") if any(far) else _measured("pi", "PI by 8")
+    measured = _beside_a_window() if any(far) else _cost_at_home()
     kinds = {its.frequencies.kind for its, bent in zip(own, far, strict=True) if bent and its.frequencies is not None}
     if kinds - {"rope"}:
         measured += f" With frequencies of kind {', '.join(sorted(kinds - {'rope'}))}, as here, it was not measured."
@@ -139,18 +140,32 @@ def _circles(turning: list[Scheme], trained: int) -> str:
     )
 
 
-def _measured(method: str, name: str) -> str:
-    """What a method brought and cost the small models of chapter 8."""
+def _cost_at_home() -> str:
+    """What a change of all frequencies cost the small models of chapter 8 at the training length."""
     found = results("rerope")
-    rows, home = found["rows"].where(model="plain"), found["config"]["length"]
-    shares = [
-        f"{rows.where(method=which, length=length).mean('accuracy'):.1%} with {said}"
-        for length in (8 * home, home)
-        for which, said in ((method, name), ("rope", "plain RoPE"))
+    rows = found["rows"].where(model="plain", length=found["config"]["length"])
+    pi, rope = (f"{rows.where(method=method).mean('accuracy'):.1%}" for method in ("pi", "rope"))
+    return (
+        f"Measured on the book's small models (chapter 8), right predictions at the training length: {pi} with PI by "
+        f"8, {rope} with plain RoPE."
+    )
+
+
+def _beside_a_window() -> str:
+    """What ReRoPE brought the small models of chapter 8, and what a plain window did, which only hides what is far."""
+    found = results("rerope")
+    home, windows = found["config"]["length"], found["relatives"].where(method="window-64", length=512)
+    rows = found["rows"].where(model="plain", length=8 * home, seed=windows["seed"])
+    near = [rows.where(method=method).mean("accuracy") for method in ("rerope-16", "rope")]
+    far = [
+        fmean(shares["384"] for shares in found["recall"].where(method=method, scale=False)["recall"])
+        for method in ("rerope-32", "rope", "window-64")
     ]
     return (
         f"Measured on the book's small models (chapter 8), right predictions at 8 times the training length: "
-        f"{shares[0]}, {shares[1]}; at the training length: {shares[2]}, {shares[3]}."
+        f"{near[0]:.1%} with ReRoPE, {near[1]:.1%} with plain RoPE, {windows.mean('accuracy'):.1%} with a plain "
+        f"window; questions about what stands 6 training lengths away: {far[0]:.1%}, {far[1]:.1%}, {far[2]:.1%}. "
+        "A window does better where nothing far is needed."
     )
 
 
