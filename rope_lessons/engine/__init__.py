@@ -157,34 +157,19 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
     if cache is None:
         output, lse = _attend(check_call(q, k, v, scheme, frequencies=frequencies, **given), backend)
     else:
-        output, lse = _attend_cached(q, k, v, scheme, cache, layer, frequencies, given, backend)
+        state, first = _cached_call(q, k, v, scheme, cache, layer, frequencies, given)
+        if first is None:
+            output, lse = state.attend(q, k, v)
+        else:
+            with torch.no_grad():
+                output, lse = _attend(first, backend)
+            state.extend(k, v, frequencies)
     output = output.to(v.dtype)
     return (output, lse) if return_lse else output
 
 
 def _attend(call: Call, backend: str) -> Attended:
     return _BACKENDS[_choose(call, backend)[0]].run(call)
-
-
-def _attend_cached(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    scheme: Scheme,
-    cache: KVCache,
-    layer: int,
-    frequencies: Tensor | None,
-    others: dict[str, Any],
-    backend: str,
-) -> Attended:
-    """New tokens after those of the cache; the first ones are a call like any other."""
-    state, first = _cached_call(q, k, v, scheme, cache, layer, frequencies, others)
-    if first is None:
-        return state.attend(q, k, v)
-    with torch.no_grad():
-        found = _attend(first, backend)
-    state.extend(k, v, frequencies)
-    return found
 
 
 def _cached_call(
@@ -197,7 +182,7 @@ def _cached_call(
     frequencies: Tensor | None,
     others: dict[str, Any],
 ) -> tuple[CachedLayer, Call | None]:
-    """The layer of the cache, and the call without it where the tokens are the first ones."""
+    """The layer of the cache; and where the tokens are its first ones, a call like any other."""
     if not isinstance(cache, KVCache):
         raise TypeError(f"cache must be a KVCache, got {type(cache).__name__}")
     for name, value in others.items():
