@@ -6,6 +6,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -13,7 +14,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -107,7 +107,8 @@ class Table:
         Raises:
             ValueError: no such column, or it has a value that is no number.
         """
-        return fmean(self._numbers(column))
+        numbers = self._numbers(column)  # as statistics.fmean, which would import fractions and decimal
+        return math.fsum(numbers) / len(numbers)
 
     def min(self, column: str) -> float:
         """The least value of a column. It raises what :meth:`mean` does."""
