@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
     QuantizedCache,
+    StaticCache,
 )
 
 import rope_lessons as rl
@@ -30,6 +32,7 @@ from rope_lessons.hf.request import document_ids
 from rope_lessons.hf.saving import as_dict, from_dict
 from rope_lessons.kinds import KINDS
 from tests.test_hf import MODELS, SMALL
+from tools import model_types
 from tools.project import ROOT
 
 TYPES = sorted(name for name in MODELS if CODE.get(name, Code()).causal)
@@ -437,20 +440,111 @@ def test_another_attention_cannot_leave_a_model_without_positions() -> None:
     assert small(tokens).logits.isfinite().all()
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("pi", {"factor": 4}), ("pi", {"factor": 2, "through": "attention"}), ("rerope", {"window": 6})],
+)
 @torch.no_grad()
-def test_a_cache_belongs_to_its_plan() -> None:
-    small, tokens = model(), batch()[0][2:]
-    plain = small(tokens, use_cache=True).past_key_values
-    rl.hf.extend(small, "rerope", window=6)
-    with pytest.raises(ValueError, match=r"past_key_values must be empty at the first call .* with 30 tokens"):
-        small(tokens[:, :1], past_key_values=plain)
-    bent = small(tokens, use_cache=True).past_key_values
-    rl.hf.extend(small, "rerope", window=5)
-    with pytest.raises(ValueError, match="past_key_values must be a cache that was made under the model's pres"):
-        small(tokens[:, :1], past_key_values=bent)
+def test_a_cache_belongs_to_its_plan(name: str, options: dict[str, Any]) -> None:
+    """Filled before a plan, under one, or under another of the same name; one of the user's or the model's; a copy."""
+    small, tokens = model(rope_parameters={"rope_type": "default", "rope_theta": 1e4}), batch()[0][2:]
+    refused = pytest.raises(ValueError, match=r"past_key_values must be a cache that was made under .* 29 tokens")
+
+    def filled(*given: Any) -> Any:
+        return small(tokens[:, :29], past_key_values=given[0] if given else None, use_cache=True).past_key_values
+
+    def step(cache: Any) -> torch.Tensor:
+        return small(tokens[:, 29:], past_key_values=copy.deepcopy(cache)).logits[:, -1]
+
+    plain, wanted = filled(), small(tokens).logits[:, -1]
+    close(step(plain), wanted)
+    rl.hf.extend(small, name, **options)
+    with refused:
+        step(plain)
+    ours, other = [filled(), filled(DynamicCache(config=small.config))], small(tokens).logits[:, -1]
+    for cache in ours:
+        close(step(cache), other)
+        close(step(pickle.loads(pickle.dumps(cache))), other)
+    with rl.hf.using(small, "pi", factor=8), refused:
+        step(ours[0])
+    close(step(ours[0]), other)  # it is this plan again
     rl.hf.restore(small)
-    with pytest.raises(ValueError, match="past_key_values must be a cache that was made under the model's pres"):
-        small(tokens[:, :1], past_key_values=bent)
+    for cache in ours:
+        with refused:
+            step(cache)
+    close(step(plain), wanted)
+    close(step(filled()), wanted)
+
+
+@torch.no_grad()
+def test_a_cache_that_was_emptied_takes_the_next_plan() -> None:
+    small, tokens = model(rope_parameters={"rope_type": "default", "rope_theta": 1e4}), batch()[0][2:]
+    cache = StaticCache(small.config, 40)
+    for factor in (None, 2, 4):
+        if factor is not None:
+            rl.hf.extend(small, "pi", factor=factor)
+        cache.reset()
+        small(tokens[:, :29], past_key_values=cache)
+        step = small(tokens[:, 29:], past_key_values=cache, position_ids=torch.tensor([[29]]))
+        close(step.logits[:, -1], small(tokens).logits[:, -1])
+        text = small.generate(tokens, cache_implementation="static", **DECODE)  # transformers keeps that cache
+        assert torch.equal(small.generate(tokens, use_cache=False, **DECODE), text)
+    rl.hf.extend(small, "rerope", window=6)
+    cache = small(tokens).past_key_values
+    rl.hf.extend(small, "rerope", window=5)
+    cache.reset()
+    small(tokens[:, :29], past_key_values=cache)
+    close(small(tokens[:, 29:], past_key_values=cache).logits[:, -1], small(tokens).logits[:, -1])
+
+
+@torch.no_grad()
+def test_a_model_whose_caches_are_stamped_is_compiled_copied_and_pickled() -> None:
+    plain: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4}
+    small, tokens = model(rope_parameters=plain, num_hidden_layers=1), batch()[0][2:]
+    rl.hf.extend(small, "pi", factor=4)
+    wanted = small(tokens).logits
+    compiled = torch.compile(small, backend="aot_eager", fullgraph=True)
+    cache = compiled(tokens[:, :29], use_cache=True).past_key_values
+    close(compiled(tokens[:, 29:], past_key_values=cache).logits[:, -1], wanted[:, -1])
+    for other in (copy.deepcopy(small), pickle.loads(pickle.dumps(small))):
+        assert torch.equal(other(tokens).logits, wanted)
+        rl.hf.restore(other)
+        with pytest.raises(ValueError, match="past_key_values must be a cache that was made under the model's present"):
+            other(tokens[:, 29:], past_key_values=cache)
+        assert torch.equal(small(tokens).logits, wanted)
+
+
+@torch.no_grad()
+def test_a_full_plan_in_a_model_whose_own_cache_drops_keys() -> None:
+    """A window in the config, and none in the plan: transformers' cache for this config would keep the window alone."""
+    small, tokens = model("mistral"), batch()[0][2:]
+    own = rl.hf.plan_of(small)
+    assert {its.visible_window for its in own} == {5}
+    rl.hf.extend(small, tuple(replace(its, visible_window=None) for its in own))
+    text = small.generate(tokens, **DECODE)
+    assert torch.equal(small.generate(tokens, use_cache=False, **DECODE), text)
+    cache = DynamicCache(config=small.config)
+    small(tokens[:, :29], past_key_values=cache)
+    close(small(tokens[:, 29:], past_key_values=cache).logits[:, -1], small(tokens).logits[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("model_type", "message"),
+    [
+        ("gemma2", "config must not contain 'attn_logit_softcapping' .no knob caps the scores"),
+        ("gpt_oss", "model_type must be .*: its attention has learned sinks"),
+        ("cohere", "plan must have the model's layout 'interleaved', got"),
+        ("llama4_text", "model_type must be .* 'attention_chunk_size' .no knob makes chunks"),
+        ("deepseek_v3", "model_type must be .*: latent attention"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_plan_by_hand_is_no_way_around_a_refusal(model_type: str, message: str) -> None:
+    """Soft-caps, learned sinks, neighbouring channels, chunks, latent attention: none is passed over in silence."""
+    config = model_types.small(model_type, **({"attn_logit_softcapping": 50.0} if model_type == "gemma2" else {}))
+    small = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(ValueError, match=message):
+        rl.hf.extend(small, rl.scheme("rope", dim=16))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

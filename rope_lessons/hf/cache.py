@@ -7,7 +7,6 @@ layer by the keys that it gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,13 +28,12 @@ class PlanLayer(DynamicLayer):
     Args:
         scheme: of the layer.
         padding: int64 ``(batch,)``, tokens of padding at the start of each row.
-        is_current: whether the model still has the plan that this layer was made for.
         rollback: tokens that a layer with a visible window can give back (assisted decoding).
     """
 
-    def __init__(self, scheme: Scheme, padding: Tensor | None, is_current: Callable[[], bool], rollback: int = 0):
+    def __init__(self, scheme: Scheme, padding: Tensor | None, rollback: int = 0):
         super().__init__()
-        self.scheme, self.is_current, self.taken, self.rows = scheme, is_current, True, 0
+        self.scheme, self.taken, self.rows = scheme, True, 0
         self.cache = KVCache(scheme, padding=padding, rollback=rollback)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -43,11 +41,6 @@ class PlanLayer(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """The new keys and values as they are; attention takes them into the cache."""
-        if not self.is_current():
-            raise ValueError(
-                "past_key_values must be a cache that was made under the model's present plan: begin a new one "
-                "(rl.hf.extend, restore or the end of rl.hf.using has changed the plan since)"
-            )
         if not self.taken:
             raise RuntimeError("this model does not hand the keys of its cache on to attention as they are: "
                                "call it with use_cache=False")  # fmt: skip
@@ -89,11 +82,11 @@ class PlanLayer(DynamicLayer):
         raise ValueError("past_key_values must stay on its device with a plan: offloading is not served")
 
 
-def fill(cache: Any, plan: Plan, padding: Tensor | None, is_current: Callable[[], bool]) -> None:
+def fill(cache: Any, plan: Plan, padding: Tensor | None) -> None:
     """Give an empty cache of transformers layers for a plan.
 
     Raises:
-        ValueError: a cache of another kind, or one that holds keys already.
+        ValueError: a cache of another kind.
     """
     if type(cache) is not DynamicCache or getattr(cache, "offloading", False):
         raise ValueError(
@@ -101,22 +94,11 @@ def fill(cache: Any, plan: Plan, padding: Tensor | None, is_current: Callable[[]
             f"{' with offloading' if getattr(cache, 'offloading', False) else ''} (a static one has empty slots, which "
             "would count as tokens; others change their keys)"
         )
-    if cache.get_seq_length():
-        raise ValueError(
-            "past_key_values must be empty at the first call with a plan, or made by one under torch.no_grad(): "
-            f"got a DynamicCache with {cache.get_seq_length()} tokens of the model without it"
-        )
-    cache.layers = [PlanLayer(scheme, padding, is_current) for scheme in plan]
+    cache.layers = [PlanLayer(scheme, padding) for scheme in plan]
     cache.layer_class_to_replicate = None
 
 
-def is_filled(cache: Any) -> bool:
-    """Whether the layers of a cache are for a plan."""
-    layers = getattr(cache, "layers", None) or []
-    return bool(layers) and all(isinstance(layer, PlanLayer) for layer in layers)
-
-
-def new(plan: Plan, padding: Tensor | None, is_current: Callable[[], bool]) -> Any:
+def new(plan: Plan, padding: Tensor | None) -> Any:
     cache = DynamicCache()
-    fill(cache, plan, padding, is_current)
+    fill(cache, plan, padding)
     return cache

@@ -12,14 +12,12 @@ Everything is checked before anything is changed.
 from __future__ import annotations
 
 import copy
-import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +27,8 @@ from rope_lessons._extras import extra
 from rope_lessons.engine import attention
 from rope_lessons.hf import saving
 from rope_lessons.hf.native import depends_on_length, rebuilt
-from rope_lessons.hf.request import document_ids
+from rope_lessons.hf.request import document_ids, given
+from rope_lessons.hf.stamps import stamp
 from rope_lessons.hf.state import Extended, as_loaded, attentions, own_plan, state_of, unwrapped
 from rope_lessons.schemes import NAMED, Plan, Scheme, default_base_scale, options_of, scheme
 
@@ -114,11 +113,13 @@ def _extend(model: Any, plan: Any, through: str | None, options: Mapping[str, An
     native = _native(model, loaded, wanted, through)
     if state_of(model) is not None:
         restore(model)
+    base, through = model.base_model, "attention" if native is None else "config"
+    stamp(base, loaded.own, through, wanted)
     if native is None:
-        model.base_model.rope_lessons = _put_attention(model, layers, replace(loaded, plan=wanted))
+        base.rope_lessons = _put_attention(model, layers, replace(loaded, plan=wanted))
     else:
-        model.base_model.rotary_emb, model.config.rope_parameters = native
-        model.base_model.rope_lessons = replace(loaded, plan=wanted, through="config")
+        base.rotary_emb, model.config.rope_parameters = native
+        base.rope_lessons = replace(loaded, plan=wanted, through=through)
 
 
 def _check_transformers() -> None:
@@ -165,6 +166,8 @@ def _put_attention(model: Any, layers: list[Any], state: Extended) -> Extended:
 def restore(model: Any) -> Any:
     """Take a plan out of a model again: its own attention, rotary module and rope parameters, the very objects.
 
+    What stays is a look at the caches that it is given: one that was filled under the plan is refused.
+
     Args:
         model: one that :func:`~rope_lessons.hf.extend` has changed.
 
@@ -188,6 +191,7 @@ def restore(model: Any) -> Any:
         for layer in attentions(inside):
             del layer.rope_scheme
         inside.set_attn_implementation(state.implementation)
+    stamp(base, state.own, "config", state.own)
     return model
 
 
@@ -357,14 +361,13 @@ def _before_call(base: Any, arguments: tuple[Any, ...], options: dict[str, Any])
     """Before every call of the model: mask and positions as documents, and a cache for the plan."""
     if not hasattr(base, "rope_lessons"):
         return None  # a copy whose plan was taken out again
-    given = dict(inspect.signature(base.forward).bind_partial(*arguments, **options).arguments)
-    given.update(given.pop("kwargs", {}))
-    if given.get("output_attentions"):
+    call = given(base, arguments, options)
+    if call.get("output_attentions"):
         raise ValueError("output_attentions must be False: with a plan no weights are kept")
-    tokens = given.get("input_ids") if given.get("input_ids") is not None else given.get("inputs_embeds")
+    tokens = call.get("input_ids") if call.get("input_ids") is not None else call.get("inputs_embeds")
     if tokens is None:
-        return (), given
-    mask, positions, cache = (given.get(name) for name in ("attention_mask", "position_ids", "past_key_values"))
+        return (), call
+    mask, positions, cache = (call.get(name) for name in ("attention_mask", "position_ids", "past_key_values"))
     held = 0 if cache is None else cache.get_seq_length()
     documents = document_ids(mask, positions, (tokens.shape[0], tokens.shape[1]), held)
     plan: Plan = base.rope_lessons.plan
@@ -374,13 +377,13 @@ def _before_call(base: Any, arguments: tuple[Any, ...], options: dict[str, Any])
             "from row to row: call with one text at a time"
         )
     if cache is None:
-        cache = _new_cache(base, given.get("use_cache"), documents)
-        given["use_cache"] = cache is not None  # or the model would make one of its own
+        cache = _new_cache(base, call.get("use_cache"), documents)
+        call["use_cache"] = cache is not None  # or the model would make one of its own
     else:
         _check_cache(base, cache, documents, held)
-    given["past_key_values"] = cache
-    given["attention_mask"] = None if documents is None else documents[:, None, None, :]
-    return (), given
+    call["past_key_values"] = cache
+    call["attention_mask"] = None if documents is None else documents[:, None, None, :]
+    return (), call
 
 
 def _new_cache(base: Any, use_cache: bool | None, documents: Tensor | None) -> Any:
@@ -395,7 +398,7 @@ def _new_cache(base: Any, use_cache: bool | None, documents: Tensor | None) -> A
         return None
     from rope_lessons.hf import cache as caches
 
-    return caches.new(base.rope_lessons.plan, _padding(documents), _is_current(base))
+    return caches.new(base.rope_lessons.plan, _padding(documents))
 
 
 def _check_cache(base: Any, cache: Any, documents: Tensor | None, held: int) -> None:
@@ -403,27 +406,16 @@ def _check_cache(base: Any, cache: Any, documents: Tensor | None, held: int) -> 
     from rope_lessons.hf import cache as caches
 
     padding = _padding(documents)
-    if not caches.is_filled(cache):
-        caches.fill(cache, base.rope_lessons.plan, padding, _is_current(base))
-    elif held:
-        before = cache.layers[0].cache.padding
-        now = torch.zeros(1, dtype=torch.int64) if padding is None else padding.cpu()
-        if not bool((now == (0 if before is None else before.cpu())).all()):
-            raise ValueError(
-                "attention_mask must pad each row as at the first call with this cache, by "
-                f"{0 if before is None else before.tolist()}, got {0 if padding is None else padding.tolist()}"
-            )
-
-
-def _is_current(base: Any) -> Callable[[], bool]:
-    """Whether the model still has the plan that it has now; a cache must not keep the model alive."""
-    plan, here = base.rope_lessons.plan, ref(base)
-
-    def is_current() -> bool:
-        state = getattr(here(), "rope_lessons", None)
-        return state is not None and state.plan is plan and state.through == "attention"
-
-    return is_current
+    if not held:
+        caches.fill(cache, base.rope_lessons.plan, padding)
+        return
+    before = cache.layers[0].cache.padding
+    now = torch.zeros(1, dtype=torch.int64) if padding is None else padding.cpu()
+    if not bool((now == (0 if before is None else before.cpu())).all()):
+        raise ValueError(
+            "attention_mask must pad each row as at the first call with this cache, by "
+            f"{0 if before is None else before.tolist()}, got {0 if padding is None else padding.tolist()}"
+        )
 
 
 def _only_left(documents: Tensor) -> bool:

@@ -6,10 +6,18 @@ from the start of each text. So both become ids of documents, and what they say 
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def given(base: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of a model by their names."""
+    bound = dict(inspect.signature(base.forward).bind_partial(*arguments, **options).arguments)
+    bound.update(bound.pop("kwargs", {}))
+    return bound
 
 
 def document_ids(mask: Tensor | None, positions: Tensor | None, shape: tuple[int, int], held: int) -> Tensor | None:
