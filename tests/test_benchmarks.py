@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.benchmarks import decode, memory, rotary, speed, training
+from experiments.benchmarks import decode, memory, pretrained, rotary, speed, training
 from experiments.benchmarks.__main__ import main, read, where
 from experiments.benchmarks.sides import eager_rerope, inputs, ours, plain_rope
 from experiments.benchmarks.table import Rows, device_here
@@ -51,8 +51,24 @@ def test_rows_on_tiny_sizes(device: torch.device) -> None:
         assert row["beside_milliseconds"] > 0
         assert {"what", "beside", "length", "shape"} <= set(row)
     assert decode.rows(device.type, lengths=(64,), steps=1)
+    assert len(pretrained.rows(device, lengths=(64,), steps=1)) == len(pretrained.SIDES)
     if device.type == "cpu":
         assert rotary.rows(device) == []
+
+
+@torch.no_grad()
+def test_models_that_decode_the_same(device: torch.device) -> None:
+    """With plain RoPE and with ReRoPE, whatever cache they have."""
+    tokens = torch.randint(3, 50, (1, pretrained.WINDOW + 40), device=device)
+    found = {}
+    for name in pretrained.SIDES:
+        model = pretrained._model(name, device)
+        cache = model(tokens[:, :-1]).past_key_values
+        found[name] = model(tokens[:, -1:], past_key_values=cache).logits
+        torch.testing.assert_close(found[name], model(tokens).logits[:, -1:], atol=1e-4, rtol=0)
+    torch.testing.assert_close(found["rope"], found["sdpa"], atol=1e-4, rtol=0)
+    torch.testing.assert_close(found["rerope"], found[pretrained.ANEW], atol=1e-4, rtol=0)
+    assert (found["rerope"] - found["rope"]).abs().max() > 1e-3
 
 
 def test_memory_of_the_engine_grows_with_the_length(device: torch.device) -> None:
@@ -72,6 +88,12 @@ def test_the_stored_result() -> None:
         assert row["ratio"] == pytest.approx(row["milliseconds"] / row["beside_milliseconds"], rel=0.1)
     for row in result["beside_eager_rerope"]:
         assert row["times_faster"] == pytest.approx(row["beside_milliseconds"] / row["milliseconds"], rel=0.1)
+    decoding = result["decode_pretrained"]
+    assert sorted(set(decoding["length"])) == sorted(pretrained.LENGTHS)
+    for row in decoding:
+        assert row["ratio"] == pytest.approx(row["milliseconds"] / row["beside_milliseconds"], rel=0.15)
+    ours, anew = (decoding.where(what=pretrained.SIDES[name])["ratio"] for name in ("rerope", pretrained.ANEW))
+    assert all(2 * a < b for a, b in zip(ours, anew, strict=True))  # as chapter 13 says
     memory_rows = list(result["memory"])
     assert memory_rows[-1]["length"] >= 65_536
     for row, twice in itertools.pairwise(memory_rows):
@@ -107,7 +129,7 @@ def test_only_the_folder_of_results_is_written(tables: Measured, capsys: pytest.
     assert [str(path) for path in Path().rglob("*") if path.is_file()] == [f"results/{NAME}"]
     assert capsys.readouterr().out.splitlines()[-1] == f"written: results/{NAME}"
     written = read_results(Path("results", NAME))
-    assert list(written["speed"]) == [{"what": "speed", "number": 1}]
+    assert [(row["what"], row["number"]) for row in written["speed"]] == [("speed", 1)]
     assert written.keys() >= {"script", "date", "hardware", "python", "torch", "threads"}
 
 
@@ -121,6 +143,7 @@ def test_tables_that_are_not_measured_stay(tables: Measured) -> None:
     assert main(["memory", "--out", "mine"], tables[0]) == 0
     found = read_results(Path("mine", NAME))
     assert (found["speed"]["number"], found["memory"]["number"]) == ([1], [3])
+    assert found["speed"]["date"][0] <= found["memory"]["date"][0] <= found["date"]  # of its own run
 
 
 MINE = b'{"tables": {"mine": {"same": {}, "columns": ["a"], "rows": [[1]]}}}'

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from experiments.__main__ import NAMES
-from experiments.benchmarks import decode, rotary, speed, timing
+from experiments.benchmarks import decode, pretrained, rotary, speed, timing
 from experiments.benchmarks import training as benchmarks_training
 from rope_lessons import figures, stored
 from rope_lessons.lab import training
@@ -25,7 +25,7 @@ from tools.project import ROOT
 
 BENCHMARKS = "experiments/benchmarks"
 SEEDED = ["circles", "entropy", "invleaky", "local", "mixed_radix", "radix", "random_positions", "rerope", "table"]
-TABLES = ["__main__", "decode", "memory", "rotary", "speed", "training"]
+TABLES = ["__main__", "decode", "memory", "pretrained", "rotary", "speed", "training"]
 TOOLS = ["address", "build", "notebooks", "picture", "release", "serve"]
 PROGRAMS = [
     "experiments/__main__.py",
@@ -135,7 +135,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         (figures.Figure, "save"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, refuse(name))
-    for module in (timing, decode, rotary, speed, benchmarks_training):
+    for module in (timing, decode, pretrained, rotary, speed, benchmarks_training):
         monkeypatch.setattr(module, "in_turns", refuse("in_turns"))
     monkeypatch.chdir(ROOT)
     yield found

@@ -3,7 +3,7 @@
     python -m experiments.benchmarks                      # all tables
     python -m experiments.benchmarks memory decode        # these only; the others in the file stay
 
-Takes about 4 minutes on a CPU.
+Takes about 5 minutes on a CPU.
 
 Writes bench_DEVICE.json, again after each table. On a machine with CUDA the GPU rows, else the CPU rows: those with one
 thread and by the processor's time, so that what else runs does not count.
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from experiments.benchmarks import decode, memory, rotary, speed, training
+from experiments.benchmarks import decode, memory, pretrained, rotary, speed, training
 from experiments.benchmarks.table import Rows, device_here, one_thread
 from experiments.command import add_places, parse, parser
 from rope_lessons.stored import Table, provenance, read_results, write_results
@@ -33,6 +33,7 @@ TABLES: dict[str, Rows] = {
     "beside_eager_rerope": speed.beside_eager,
     "memory": memory.rows,
     "decode": lambda device: decode.rows(device.type),
+    "decode_pretrained": pretrained.rows,
     "training_step": training.rows,
     "rotary": rotary.rows,
 }
@@ -91,10 +92,10 @@ def before(path: Path, tables: Mapping[str, Rows]) -> dict[str, list[dict[str, A
 def measure(
     tables: Mapping[str, Rows], device: torch.device, found: dict[str, list[dict[str, Any]]], path: Path
 ) -> None:
-    """One table after the other; what is done so far is written after each."""
+    """One table after the other; what is done so far is written after each. Each row has the date of its own run."""
     for name, rows in tables.items():
-        begin = time.perf_counter()
-        found[name] = rows(device)
+        begin, date = time.perf_counter(), provenance(device)["date"]
+        found[name] = [{**row, "date": date} for row in rows(device)]
         for row in found[name]:
             print(name, row, flush=True)
         print(f"{name}: {time.perf_counter() - begin:.0f} s", flush=True)
