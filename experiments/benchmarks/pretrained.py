@@ -66,11 +66,9 @@ def _model(name: str, device: torch.device) -> Any:
 
     torch.manual_seed(0)
     width = HEADS * HEAD_DIM
-    config: Any = LlamaConfig(
-        vocab_size=50, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS, num_key_value_heads=HEADS, max_position_embeddings=4096, attn_implementation="sdpa",
-    )  # fmt: skip
-    model: Any = LlamaForCausalLM(config)
+    sizes = {"vocab_size": 50, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": LAYERS}
+    options: dict[str, Any] = {**sizes, "num_attention_heads": HEADS, "attn_implementation": "sdpa"}
+    model: Any = LlamaForCausalLM(LlamaConfig(**options))
     model = model.to(device).eval()
     if name == "rope":
         return rl.hf.extend(model, rl.hf.plan_of(model), through="attention")
