@@ -58,9 +58,32 @@ def test_a_config_that_is_stretched_already() -> None:
         advice = rl.hf.advise({**LLAMA, "rope_parameters": YARN, "max_position_embeddings": longest}, 8192)
         assert (advice.trained, advice.claimed) == (1024, 4096)
         assert f"turns {1024 / (2 * math.pi):.1f} times" in advice.lines[1]
-        assert advice.lines[3].endswith(" With frequencies of kind yarn, as here, it was not measured.")
+        assert "in 2 of 2 layers, on top of YaRN, by which the config stretches them: no distance" in advice.lines[2]
+        assert advice.lines[3].endswith(" On frequencies of kind YaRN it was not measured.")
+        assert "Nor YaRN" not in advice.lines[4]  # a name does not stretch what is stretched
         own = rl.plan_from_hf({**LLAMA, "rope_parameters": YARN})
         assert advice.plan == tuple(replace(its, window=1024, slope=0.0) for its in own)
+
+
+def test_dynamic_ntk_is_not_bent() -> None:
+    """It is plain RoPE up to the training length, and would stretch what is near in a longer text."""
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}
+    advice = rl.hf.advise({**LLAMA, "rope_parameters": rope}, 100_000)
+    assert "in 2 of 2 layers, in place of dynamic NTK, which stretches what is near too: no" in advice.lines[2]
+    assert advice.plan == (rl.scheme("rerope", dim=8, window=4096),) * 2
+    assert "not measured" not in advice.lines[3]
+    within = rl.hf.advise({**LLAMA, "rope_parameters": rope}, 8192)
+    assert within.plan == rl.plan_from_hf({**LLAMA, "rope_parameters": rope})
+
+
+def test_yarn_beside_it() -> None:
+    found = results("circles")["rows"]
+    said = rl.hf.advise(LLAMA, 10_000).lines[4]
+    assert 'Nor YaRN, rl.hf.extend(model, "yarn", factor=3), which every cache' in said
+    shares = [[found.where(method=m, length=n).mean("accuracy") for m in ("yarn", "rope")] for n in (64, 512)]
+    assert f"it had {shares[0][0]:.1%} right at the training length (plain RoPE {shares[0][1]:.1%}) and" in said
+    assert f"{shares[1][0]:.1%} at 8 times that (plain RoPE {shares[1][1]:.1%})." in said
+    assert "YaRN" not in rl.hf.advise(LLAMA, 4096).lines[4]
 
 
 def test_windows_and_layers_without_positions_stay() -> None:

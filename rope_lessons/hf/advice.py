@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+import torch
 from torch import nn
 
 from rope_lessons._checks import check_count
 from rope_lessons.circles import turns
 from rope_lessons.hf.configs import plan_from_hf
 from rope_lessons.hf.state import as_loaded
+from rope_lessons.kinds import KINDS
 from rope_lessons.schemes import FrequencySpec, Plan, Scheme
 from rope_lessons.stored import results
 
@@ -77,28 +79,30 @@ def advise(model_or_config: Any, length: int) -> Advice:
         raise ValueError("model_or_config must have a layer that turns queries and keys, got one without positions")
     window = max(claimed // 4, 1)
     far = [_sees_beyond(its, claimed) for its in own] if length > claimed else [False] * len(own)
-    plan = tuple(replace(its, window=window, slope=0.0) if bent else its for its, bent in zip(own, far, strict=True))
+    plan = tuple(_bent(its, window, trained) if bent else its for its, bent in zip(own, far, strict=True))
+    kinds = {its.frequencies.kind for its, bent in zip(own, far, strict=True) if bent and its.frequencies is not None}
+    kept = {its.frequencies.kind for its, bent in zip(plan, far, strict=True) if bent and its.frequencies is not None}
     if any(far):
         told = (
-            f"Set ReRoPE with a window of {window} in {sum(far)} of {len(own)} layers: no distance turns a pair "
-            f"farther than {window} tokens do."
+            f"Set ReRoPE with a window of {window} in {sum(far)} of {len(own)} layers{_stretched(kinds, kept)}: no "
+            f"distance turns a pair farther than {window} tokens do."
         )
     elif length <= claimed:
         told = f"Set nothing: {length} is within the claim, and every change of frequencies costs something there."
     else:
         told = f"Set nothing: no layer that turns sees farther than {claimed} tokens."
     measured = _beside_a_window() if any(far) else _cost_at_home()
-    kinds = {its.frequencies.kind for its, bent in zip(own, far, strict=True) if bent and its.frequencies is not None}
-    if kinds - {"rope"}:
-        measured += f" With frequencies of kind {', '.join(sorted(kinds - {'rope'}))}, as here, it was not measured."
-    lines = (_claim(length, trained, claimed), _circles(turning, trained), told, measured, _log_n(length, claimed))
+    if kept - {"rope"}:
+        measured += f" On frequencies of kind {_listed(kept)} it was not measured."
+    others = _log_n(length, claimed) + (_yarn(length, claimed) if kinds == {"rope"} else "")
+    lines = (_claim(length, trained, claimed), _circles(turning, trained), told, measured, others)
     return Advice(length, trained, claimed, plan, lines)
 
 
 def _read(model_or_config: Any) -> tuple[Plan, Mapping[str, Any]]:
     if isinstance(model_or_config, nn.Module):
         loaded, config = as_loaded(model_or_config), model_or_config.config
-        return loaded.own, config.to_dict()  # type: ignore[operator, union-attr]
+        return loaded.own, {**config.to_dict(), **loaded.config}  # type: ignore[operator, union-attr]
     own = plan_from_hf(model_or_config)
     return own, model_or_config.to_dict() if hasattr(model_or_config, "to_dict") else model_or_config
 
@@ -119,6 +123,28 @@ def _lengths(own: Plan, config: Mapping[str, Any]) -> tuple[int, int]:
 
 def _sees_beyond(its: Scheme, claimed: int) -> bool:
     return its.frequencies is not None and (its.visible_window is None or its.visible_window > claimed)
+
+
+def _bent(its: Scheme, window: int, trained: int) -> Scheme:
+    """ReRoPE in a layer. Frequencies that a longer text stretches, and that are plain up to the training length, are
+    plain in it: it needs no stretching."""
+    spec = its.frequencies
+    assert spec is not None
+    if spec.needs_length:
+        plain = FrequencySpec("rope", dim=spec.dim, base=dict(spec.options)["base"])
+        spec = plain if torch.allclose(spec(length=trained), plain()) else spec
+    return replace(its, frequencies=spec, window=window, slope=0.0)
+
+
+def _stretched(before: set[str], after: set[str]) -> str:
+    """What becomes of frequencies that the config stretches."""
+    gone, kept = before - after, after - {"rope"}
+    said = f", in place of {_listed(gone)}, which stretches what is near too" if gone else ""
+    return said + (f", on top of {_listed(kept)}, by which the config stretches them" if kept else "")
+
+
+def _listed(kinds: set[str]) -> str:
+    return ", ".join(KINDS[kind].label for kind in sorted(kinds))
 
 
 def _claim(length: int, trained: int, claimed: int) -> str:
@@ -176,4 +202,19 @@ def _log_n(length: int, claimed: int) -> str:
     return (
         f"Not in the plan: log n, which would scale scores by {scale:.2f} at the last token. To compare, extend by "
         f"name with scale=rl.LogN({claimed}, clip=True), which leaves texts within the claim as they are."
+    )
+
+
+def _yarn(length: int, claimed: int) -> str:
+    """The other way, by frequencies alone, and what it cost the small models of chapter 5 at the training length."""
+    found = results("circles")
+    home, factor = found["config"]["length"], found["factor"]
+    near, far = (
+        [found["rows"].where(method=method, length=at).mean("accuracy") for method in ("yarn", "rope")]
+        for at in (home, factor * home)
+    )
+    return (
+        f' Nor YaRN, rl.hf.extend(model, "yarn", factor={math.ceil(length / claimed)}), which every cache and other '
+        f"programs serve: by {factor}, on the small models of chapter 5, it had {near[0]:.1%} right at the training "
+        f"length (plain RoPE {near[1]:.1%}) and {far[0]:.1%} at {factor} times that (plain RoPE {far[1]:.1%})."
     )
