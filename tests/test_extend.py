@@ -122,11 +122,12 @@ def check_through_config(small: Any, plan: rl.Plan, folder: Path, **options: Any
     real = mask.bool()
     before = small(tokens, attention_mask=mask).logits
     rotary, rope = small.base_model.rotary_emb, small.config.rope_parameters
-    said = copy.deepcopy(rope)
+    said, longest = copy.deepcopy(rope), small.config.max_position_embeddings
     rl.hf.extend(small, plan, **options)
     assert rl.hf.plan_of(small) == plan
     assert small.config._attn_implementation == "eager"
     assert type(small.base_model.rotary_emb) is type(rotary)
+    assert small.config.max_position_embeddings == (128 if "'yarn'" in repr(plan) else longest)  # 4 times 32
     found = small(tokens, attention_mask=mask).logits
     assert (found - before)[real].abs().max() > 0.05
     text = small.generate(tokens, attention_mask=mask, cache_implementation="static", **DECODE)
@@ -148,6 +149,7 @@ def check_through_config(small: Any, plan: rl.Plan, folder: Path, **options: Any
     assert small.base_model.rotary_emb is rotary
     assert small.config.rope_parameters is rope
     assert rope == said
+    assert small.config.max_position_embeddings == longest
     assert torch.equal(small(tokens, attention_mask=mask).logits, before)
 
 
@@ -240,7 +242,22 @@ def test_yarn_by_name_is_transformers_own() -> None:
     plain = {"rope_type": "default", "rope_theta": 1e4}
     with torch.no_grad():
         wanted = model(rope_parameters=options)(tokens).logits
-        close(rl.hf.extend(model(rope_parameters=plain), "yarn", factor=4.0)(tokens).logits, wanted)
+        ours = model(rope_parameters=plain)
+        for _ in range(2):  # a name is about the model as it was loaded, not about the length that it claims now
+            close(rl.hf.extend(ours, "yarn", factor=4.0)(tokens).logits, wanted)
+            assert ours.config.max_position_embeddings == 4 * SMALL["max_position_embeddings"]
+
+
+def test_a_plan_is_seen_in_the_print_of_a_model() -> None:
+    for model_type, name, options in (("llama", "rerope", {"window": 6}), ("smollm3", "pi", {"factor": 4})):
+        small = model(model_type)
+        before = repr(small)
+        rl.hf.extend(small, name, **options)
+        for layer in rl.hf.plan_of(small):
+            assert repr(layer) in repr(small)
+        assert "layers 0" in repr(small)
+        assert repr(copy.deepcopy(small)) == repr(small)
+        assert repr(rl.hf.restore(small)) == before
 
 
 # --- what generate and a loop of one's own do -------------------------------------------------------------------------
@@ -378,6 +395,19 @@ def test_a_plan_in_a_model_of_peft(tmp_path: Path) -> None:
     assert torch.equal(whole(tokens, attention_mask=mask).logits, wanted)
     assert rl.hf.restore(whole) is whole
     assert torch.equal(whole(tokens, attention_mask=mask).logits, own)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # PEFT asks for it
+def test_an_adapter_on_a_model_that_was_loaded_with_a_plan(tmp_path: Path) -> None:
+    """The adapter's folder names that of the model, which needs its plan: nothing loads the two without it."""
+    rl.hf.extend(model(), "rerope", window=6).save_pretrained(tmp_path / "base")
+    tuned, tokens = adapted(rl.hf.load(tmp_path / "base")), batch()[0]
+    tuned.save_pretrained(tmp_path / "lora")
+    with pytest.raises(KeyError, match="rope_lessons"):
+        peft.AutoPeftModelForCausalLM.from_pretrained(tmp_path / "lora")
+    again = peft.PeftModel.from_pretrained(rl.hf.load(tmp_path / "base"), tmp_path / "lora")
+    with torch.no_grad():
+        assert torch.equal(again(tokens).logits, tuned(tokens).logits)
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from rope_lessons.hf import saving
 from rope_lessons.hf.native import depends_on_length, rebuilt
 from rope_lessons.hf.request import document_ids, given
 from rope_lessons.hf.stamps import stamp
-from rope_lessons.hf.state import Extended, as_loaded, attentions, own_plan, state_of, unwrapped
+from rope_lessons.hf.state import Extended, as_loaded, attentions, in_words, own_plan, state_of, unwrapped
 from rope_lessons.schemes import NAMED, Plan, Scheme, default_base_scale, options_of, scheme
 
 NAME = "rope_lessons"  # of our attention among those of transformers
@@ -67,7 +67,8 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
 
     Args:
         model: a causal model of transformers whose config :func:`~rope_lessons.plan_from_hf` reads, or one of PEFT
-            around it. What PEFT saves are adapters, without the plan: extend the model again where you load them.
+            around it. What PEFT saves are adapters, without the plan, and the name of the model below them: train them
+            on one that was saved with its plan and loaded (:func:`load`), or extend again where you load them.
         plan: what each layer becomes: a name of :func:`~rope_lessons.scheme`, which changes what it is about and leaves
             the rest of a layer's own scheme as it is (layers without positions stay without, a sliding window stays,
             and a name that is not about frequencies keeps those of the model); a scheme for every layer; or one
@@ -108,7 +109,7 @@ def extend(model: Any, plan: str | Scheme | Plan, *, through: str | None = None,
 
 def _extend(model: Any, plan: Any, through: str | None, options: Mapping[str, Any]) -> None:
     loaded = as_loaded(model)
-    layers, wanted = attentions(model), _wanted(loaded.own, plan, options, model.config)
+    layers, wanted = attentions(model), _wanted(loaded, plan, options)
     _check(model, layers, loaded.own, wanted)
     native = _native(model, loaded, wanted, through)
     if state_of(model) is not None:
@@ -118,8 +119,15 @@ def _extend(model: Any, plan: Any, through: str | None, options: Mapping[str, An
     if native is None:
         base.rope_lessons = _put_attention(model, layers, replace(loaded, plan=wanted))
     else:
-        base.rotary_emb, model.config.rope_parameters = native
+        base.rotary_emb, said = native
+        _say(model.config, said)
         base.rope_lessons = replace(loaded, plan=wanted, through=through)
+    base.rotary_emb.extra_repr = partial(str, in_words(wanted))  # in print(model)
+
+
+def _say(config: Any, said: Mapping[str, Any]) -> None:
+    for key, value in said.items():
+        setattr(config, key, value)
 
 
 def _check_transformers() -> None:
@@ -133,11 +141,11 @@ def _check_transformers() -> None:
 
 
 def _native(model: Any, loaded: Extended, wanted: Plan, through: str | None) -> Any:
-    """The rotary module and the rope parameters for a plan, or None if our attention has to do it."""
+    """The rotary module for a plan and what the config says of it, or None if our attention has to do it."""
     if through == "attention" or (through is None and depends_on_length(wanted)):
         return None
     config = copy.deepcopy(model.config)
-    config.rope_parameters = loaded.rope_parameters
+    _say(config, loaded.config)
     try:
         return rebuilt(loaded.rotary, config, loaded.own, wanted)
     except ValueError:
@@ -183,7 +191,7 @@ def restore(model: Any) -> Any:
         raise ValueError("model must have a plan, which rl.hf.extend gives it; got one as it was loaded")
     base = inside.base_model
     base.rotary_emb = state.rotary
-    inside.config.rope_parameters = state.rope_parameters
+    _say(inside.config, state.config)
     del base.rope_lessons
     if state.through == "attention":
         state.hook.remove()
@@ -255,9 +263,11 @@ def load(folder: Any, kind: Any = None, **options: Any) -> Any:
 # --- the plan that is wanted ------------------------------------------------------------------------------------------
 
 
-def _wanted(own: Plan, plan: Any, options: Mapping[str, Any], config: Any) -> Plan:
+def _wanted(loaded: Extended, plan: Any, options: Mapping[str, Any]) -> Plan:
+    own = loaded.own
     if isinstance(plan, str):
-        return tuple(_named(layer, plan, options, config) for layer in own)
+        longest = loaded.config.get("max_position_embeddings")
+        return tuple(_named(layer, plan, options, longest) for layer in own)
     if options:
         raise ValueError(f"options go with a name of a scheme, got {', '.join(options)} with {type(plan).__name__}")
     if isinstance(plan, Scheme):
@@ -272,7 +282,7 @@ def _wanted(own: Plan, plan: Any, options: Mapping[str, Any], config: Any) -> Pl
     return plan
 
 
-def _named(own: Scheme, name: Any, options: Mapping[str, Any], config: Any) -> Scheme:
+def _named(own: Scheme, name: Any, options: Mapping[str, Any], longest: int | None) -> Scheme:
     """A layer's own scheme with what a name is about in its place."""
     if own.frequencies is None:
         return own
@@ -285,7 +295,7 @@ def _named(own: Scheme, name: Any, options: Mapping[str, Any], config: Any) -> S
             if told.setdefault(option, value) != value:
                 raise ValueError(f"{option} must be left out, the model's is {value}; got {told[option]}")
         if takes.get("train_length") and "train_length" not in told:
-            told["train_length"] = config.max_position_embeddings
+            told["train_length"] = longest
     made = scheme(name, **told)
     if kind is not None and kind != "rope" and own.frequencies.kind != "rope":
         raise ValueError(

@@ -16,6 +16,7 @@ from torch import nn
 
 from rope_lessons._extras import extra
 from rope_lessons.hf.configs import in_hf_words, plan_from_hf, scheme_to_hf
+from rope_lessons.kinds import KINDS
 from rope_lessons.schemes import Plan, Scheme
 
 PARTIAL = "partial_rotary_factor"
@@ -71,7 +72,7 @@ def rope_parameters(config: Any, own: Plan, wanted: Plan) -> dict[str, Any]:
 
 
 def rebuilt(rotary: nn.Module, config: Any, own: Plan, wanted: Plan) -> tuple[nn.Module, dict[str, Any]]:
-    """A rotary module of transformers with a plan, and the parameters in the config that say it.
+    """A rotary module of transformers with a plan, and the values in the config that say it.
 
     Args:
         rotary: the model's own.
@@ -80,9 +81,11 @@ def rebuilt(rotary: nn.Module, config: Any, own: Plan, wanted: Plan) -> tuple[nn
     Raises:
         ValueError: as :func:`rope_parameters`; or what is read back from the config, or the module, is not the plan.
     """
-    said = rope_parameters(config, own, wanted)
+    said: dict[str, Any] = {"rope_parameters": rope_parameters(config, own, wanted)}
+    if longest := _longest(wanted):
+        said["max_position_embeddings"] = longest
     try:  # as from a file
-        config = type(config).from_dict({**config.to_dict(), "rope_parameters": copy.deepcopy(said)})
+        config = type(config).from_dict({**config.to_dict(), **copy.deepcopy(said)})
         made = type(rotary)(config)
     except Exception as error:  # whatever transformers says of this model
         raise ValueError(
@@ -100,6 +103,15 @@ def rebuilt(rotary: nn.Module, config: Any, own: Plan, wanted: Plan) -> tuple[nn
                 f"in layer {number}"
             )
     return made.to(next(rotary.buffers()).device), said
+
+
+def _longest(plan: Plan) -> int | None:
+    """What ``max_position_embeddings`` has to be where it says the stretched length, by whose ratio to the training
+    length transformers checks the factor; None where it is none of the plan's business."""
+    specs = [its.frequencies for its in plan if its.frequencies is not None]
+    hfs = [KINDS[spec.kind].hf for spec in specs]
+    said = [dict(spec.options) for spec, hf in zip(specs, hfs, strict=True) if hf and hf.longest == "extended"]
+    return max((int(its["train_length"] * its["factor"]) for its in said if "factor" in its), default=None)
 
 
 def _kinds(config: Any) -> list[str | None]:

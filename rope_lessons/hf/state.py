@@ -11,7 +11,9 @@ from torch import nn
 
 from rope_lessons._checks import shown
 from rope_lessons.hf.configs import plan_from_hf
-from rope_lessons.schemes import Plan
+from rope_lessons.schemes import Plan, Scheme
+
+IN_CONFIG = ("rope_parameters", "max_position_embeddings")  # what a plan may change there
 
 
 @dataclass
@@ -23,7 +25,7 @@ class Extended:
     through: str
     rotary: Any
     implementation: str
-    rope_parameters: Any
+    config: dict[str, Any]
     hook: Any = None
 
 
@@ -64,6 +66,25 @@ def as_loaded(model: Any) -> Extended:
         return state
     own = own_plan(model)
     base, config = model.base_model, model.config
-    return Extended(
-        own, own, "", getattr(base, "rotary_emb", None), config._attn_implementation, config.rope_parameters
-    )
+    said = {key: getattr(config, key) for key in IN_CONFIG if hasattr(config, key)}
+    return Extended(own, own, "", getattr(base, "rotary_emb", None), config._attn_implementation, said)
+
+
+def in_words(plan: Plan) -> str:
+    """Each scheme of a plan, after the layers that have it.
+
+    >>> from rope_lessons.schemes import scheme
+    >>> in_words((scheme("nope"), scheme("rope", dim=8), scheme("nope")))
+    "layers 0, 2: Scheme(None); layers 1: Scheme(FrequencySpec('rope', dim=8))"
+    """
+    layers: dict[Scheme, list[int]] = {}
+    for number, its in enumerate(plan):
+        layers.setdefault(its, []).append(number)
+    return "; ".join(f"layers {_spans(numbers)}: {its!r}" for its, numbers in layers.items())
+
+
+def _spans(numbers: list[int]) -> str:
+    """Numbers in order, neighbours as a span."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return ", ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in zip(starts, ends, strict=True))
