@@ -6,6 +6,7 @@ print the same tables.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,12 @@ DOCUMENTS = {
 
 
 def load(name: str, root: Path = ROOT) -> Any:
-    return yaml.safe_load((root / "book" / name).read_text("utf8"))
+    return _parsed((root / "book" / name).read_text("utf8"))
+
+
+@functools.lru_cache(maxsize=2)  # every chapter asks for its rows, and reading them all takes long
+def _parsed(text: str) -> Any:
+    return yaml.safe_load(text)
 
 
 def one_line(text: Any) -> str:
