@@ -7,6 +7,7 @@ text from output metadata, links to the generated notebooks, formulas without th
 
 from __future__ import annotations
 
+import gc
 import html
 import os
 import platform
@@ -69,6 +70,23 @@ class StripChapterNumber(SphinxTransform):
         first = title.children[0] if title is not None and title.children else None
         if title is not None and isinstance(first, nodes.Text) and first[:3].rstrip().isdigit():
             title.replace(first, nodes.Text(first[3:]))
+
+
+# --- the size of stored pages ----------------------------------------------------------------------------------
+
+
+class OneDocument(SphinxTransform):
+    """Every node belongs to its page.
+
+    MyST parses reStructuredText, which the API pages have, into a document of its own. Nodes that still point to it
+    would be stored with it and with its settings: with all that Sphinx knows of the whole book, and on every such page.
+    """
+
+    default_priority = 990
+
+    def apply(self, **kwargs: Any) -> None:
+        for node in self.document.findall():
+            node.document = self.document
 
 
 # --- directives -----------------------------------------------------------------------------------------------
@@ -402,6 +420,7 @@ def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
+    gc.disable()  # nearly all nodes live until the build ends, and looking for dead ones takes a fifth of the time
     bibliography.register()
     app.config.mathjax_path = "mathjax/startup.js"
     NbElementRenderer.render_image = render_image
@@ -411,6 +430,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("html-page-context", repair_roles)
     app.connect("build-finished", copy_mathjax)
     app.add_transform(StripChapterNumber)
+    app.add_transform(OneDocument)
     app.add_post_transform(FillMeasured)
     directives: dict[str, type[SphinxDirective]] = {
         "claims": Claims,

@@ -14,7 +14,7 @@ import rope_lessons as rl
 from tests.public import CHAPTERS, FLAT, defined
 from tools import ledger
 from tools.markdown import Labels
-from tools.project import ROOT, chapters, pages_address
+from tools.project import ROOT, chapters, pages_address, toc_files
 
 pytestmark = pytest.mark.book
 
@@ -96,3 +96,10 @@ def test_edit_links_name_the_source(html: Path) -> None:
     assert edit
     assert all(link.endswith("book/index.md") for link in edit)
     assert pages_address().startswith("https://")
+
+
+def test_a_stored_page_holds_no_other(html: Path) -> None:
+    """By one node of another document a page would be stored with all that Sphinx knows of the whole book."""
+    stored = {path: path.read_bytes() for path in (ROOT / "_build" / ".doctrees").rglob("*.doctree")}
+    assert len(stored) >= len(toc_files(ROOT))
+    assert [path.stem for path, pickled in stored.items() if b"BuildEnvironment" in pickled] == []
