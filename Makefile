@@ -3,7 +3,7 @@ PYTHON ?= python3
 # What is installed: the pinned versions, or requirements-cpu.lock and requirements-pypi.lock, which have hashes besides.
 REQUIREMENTS ?= requirements.txt
 BIN := .venv/bin
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m
 
 .PHONY: help book serve notebooks test lint address clean
 
@@ -32,12 +32,12 @@ notebooks: .venv/.installed
 	$(BIN)/python -m tools.notebooks
 	$(BIN)/python -m tools.picture
 
-# 1. the package and the ledgers; 2. every chapter, its outputs compared with the committed notebook (this fills the
-# execution cache); 3. the book, built from that cache, in a browser.
+# 1. the package and the ledgers; 2. every chapter, with the wheel alone, its outputs compared with the committed notebook
+# (this fills the execution cache); 3. the book, built from that cache, in a browser.
 test: .venv/.installed
-	$(PYTEST) -n 2 --ignore=tests/book --ignore=tests/notebooks
-	$(PYTEST) -n 2 --dist=loadfile --nbval --nbval-current-env -p tools.nbval_cache book/notebooks
-	$(PYTEST) -n 2 tests/notebooks tests/book
+	$(TEST) pytest -n 2 --ignore=tests/book --ignore=tests/notebooks
+	$(TEST) tests.alone
+	$(TEST) pytest -n 2 tests/notebooks tests/book
 
 lint: .venv/.installed
 	$(BIN)/pre-commit run --all-files

@@ -1,4 +1,4 @@
-"""A pytest plugin: what nbval executes is kept for the book (``pytest --nbval -p tools.nbval_cache book/notebooks``).
+"""A pytest plugin: what nbval executes is kept for the book (``pytest --nbval -p tools.nbval_cache``, tests/alone.py).
 
 nbval runs the committed notebooks and compares outputs. When every cell of a notebook has passed, its fresh outputs go
 into the execution cache under the key of the chapter's *source*, so the build that follows executes nothing.

@@ -27,12 +27,9 @@ def test_picture() -> None:
 def test_commands_are_those_of_the_makefile() -> None:
     """The raw commands in the README are what the Makefile runs."""
     readme, makefile = ((ROOT / name).read_text("utf8") for name in ("README.md", "Makefile"))
-    commands = [
-        line.split("python -m pytest")[1] for line in readme.splitlines() if line.startswith("python -m pytest")
-    ]
-    targets = [line.split("$(PYTEST)")[1] for line in makefile.splitlines() if "$(PYTEST)" in line]
+    commands = re.findall(r"^python -m ((?:pytest|tests).*)$", readme, re.MULTILINE)
     assert len(commands) == 3
-    assert commands == targets
+    assert commands == re.findall(r"^\t\$\(TEST\) (.*)$", makefile, re.MULTILINE)
 
 
 def test_a_pretrained_model(monkeypatch: pytest.MonkeyPatch) -> None:

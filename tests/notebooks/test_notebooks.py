@@ -1,10 +1,9 @@
-"""The generated notebooks: up to date, plain Markdown, numbered as the pages are, able to stand alone."""
+"""The generated notebooks: up to date, plain Markdown, numbered as the pages are. tests/alone.py runs them."""
 
 from __future__ import annotations
 
 import ast
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import nbformat
 import pytest
 import tomllib
 
-from tests import fresh
 from tools import execution, notebooks, project
 from tools.markdown import Converter, Label, Labels, SourceError
 from tools.project import ROOT, notebook_pages
@@ -184,33 +182,3 @@ $$
     owner, name = project.address().split("/")[-2:]
     expected = expected.replace("OWNER", owner).replace("NAME", name)
     assert Converter(tmp_path / "page.md", labels).convert(source, 1) == expected
-
-
-# --- alone ----------------------------------------------------------------------------------------------------
-
-RUN = """
-import sys, nbformat, nbclient, rope_lessons
-assert rope_lessons.__file__.startswith(sys.prefix), rope_lessons.__file__
-notebook = nbformat.read(sys.argv[1], as_version=4)
-nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-print(sum(cell.cell_type == "code" for cell in notebook.cells), "cells")
-"""
-
-
-@pytest.fixture(scope="session")
-def wheel_only(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new environment: the built wheel, and third-party packages, but not this checkout."""
-    python = fresh.new_environment(tmp_path_factory.mktemp("wheel_only") / "environment")
-    fresh.install(python, wheel)
-    # A path file, read last: the packages of this environment without its own path files (the editable install).
-    (fresh.site_packages(python) / "third_party.pth").write_text(f"{fresh.THIRD_PARTY}\n", "utf8")
-    return python
-
-
-@each_page
-def test_notebook_runs_alone(path: Path, wheel_only: Path, tmp_path: Path) -> None:
-    """Copied into an empty folder, with only the wheel installed, a notebook runs to its end."""
-    shutil.copy(notebooks.folder() / f"{path.stem}.ipynb", tmp_path)
-    done = fresh.run(wheel_only, "-c", RUN, f"{path.stem}.ipynb", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{path.stem}.ipynb"], "it left files behind"
