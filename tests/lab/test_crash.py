@@ -245,8 +245,8 @@ def put(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def in_the_middle(content: bytes) -> bytes:
-    place = len(content) // 2
+def with_another_bit(content: bytes) -> bytes:
+    place = len(content) // 16  # of a zip file, in the first file's data: a date beside it says nothing
     return content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :]
 
 
@@ -258,7 +258,7 @@ def folder_in_place(path: Path) -> None:
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda path: put(path, path.read_bytes()[: path.stat().st_size // 2]),
     "zeroed": lambda path: put(path, bytes(path.stat().st_size)),
-    "a bit": lambda path: put(path, in_the_middle(path.read_bytes())),
+    "a bit": lambda path: put(path, with_another_bit(path.read_bytes())),
     "empty": lambda path: put(path, b""),
     "a folder": folder_in_place,
 }
