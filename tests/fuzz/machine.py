@@ -19,8 +19,9 @@ import rope_lessons as rl
 from rope_lessons import KVCache, Scheme
 from tests.fuzz import oracle
 from tests.fuzz.calls import is_decline, unclear
-from tests.fuzz.cases import DTYPES, Draw, Memory, inf, nan, schemes
-from tests.fuzz.memory import memories, shown
+from tests.fuzz.case import DTYPES, Memory, inf, nan
+from tests.fuzz.cases import Draw, memories, schemes
+from tests.fuzz.memory import shown
 from tests.fuzz.tally import Tally, Wrong, compare
 
 __all__ = ["CacheMachine", "Setting"]
@@ -120,7 +121,7 @@ def operation(method: Operation) -> Operation:
     return run
 
 
-HEAD = ("from tests.fuzz.cases import *", "from tests.fuzz.machine import *", "m = CacheMachine()")
+HEAD = ("from tests.fuzz.case import *", "from tests.fuzz.machine import *", "m = CacheMachine()")
 
 
 class CacheMachine(RuleBasedStateMachine):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from hypothesis import strategies as st
 from torch import Tensor
 
 
@@ -76,14 +75,3 @@ ORDERS = (
     (3, 2, 1, 0),
     (1, 3, 0, 2),
 )
-
-
-def memories(shared: bool = True) -> st.SearchStrategy[Memory]:
-    """Two thirds are dense; ``shared``: the others may have axes of stride 0."""
-    usual = st.sampled_from([Memory(order=order) for order in ORDERS])
-    axes = st.lists(st.integers(0, 3), max_size=2, unique=True).map(sorted).map(tuple) if shared else st.just(())
-    odd = st.builds(
-        Memory, order=st.permutations(range(4)).map(tuple), shared=axes, step=st.integers(1, 2),
-        offset=st.sampled_from([0, 1, 3]), flipped=st.sampled_from([None, 0, 1, 2, 3]),
-    )  # fmt: skip
-    return usual | usual | odd

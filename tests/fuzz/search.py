@@ -98,7 +98,7 @@ def over(strategy: st.SearchStrategy[Any], faults: Callable[[Any, Tally], list[W
 
 
 def _calls(backends: tuple[str, ...], **options: Any) -> Run:
-    code = "from tests.fuzz.calls import check\nfrom tests.fuzz.cases import *\n" + f"check({{}}, {backends!r})"
+    code = "from tests.fuzz.calls import check\nfrom tests.fuzz.case import *\n" + f"check({{}}, {backends!r})"
     return over(cases(**options), lambda case, tally: calls.faults(case, backends, tally), code)
 
 

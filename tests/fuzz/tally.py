@@ -51,7 +51,7 @@ class Tally:
 
 def compare(
     tally: Tally, called: str, what: str, got: Tensor, wanted: Tensor, bound: Tensor, *,
-    work: torch.dtype, angle: float = 0.0,
+    work: torch.dtype, angle: float = 0.0, eps: float | None = None,
 ) -> None:  # fmt: skip
     """Raise ``Wrong`` where ``got`` is further from ``wanted`` than rounding explains.
 
@@ -60,6 +60,7 @@ def compare(
         bound: what one rounding of relative size 1 changes, an entry for each of ``wanted``.
         work: the dtype that the numbers were rounded to on the way.
         angle: error of the angles, in radians.
+        eps: how far one rounding on the way goes, where that is not what ``work`` says.
     """
     where, dtype = f"{called}, {what}", str(got.dtype).removeprefix("torch.")
     if got.shape != wanted.shape:
@@ -72,8 +73,9 @@ def compare(
     stored, rounded = torch.finfo(got.dtype), torch.finfo(work)
     times = TIMES[work.itemsize]
     smallest = max(stored.tiny, rounded.tiny)
-    allowed = times * (rounded.eps + angle) * bound + stored.eps * wanted.abs() + times * smallest
-    got = got.detach().double()
+    once = rounded.eps if eps is None else eps
+    allowed = times * (once + angle) * bound + stored.eps * wanted.abs() + times * smallest
+    got = got.detach().cpu().double()
     off = torch.where(got == wanted, 0.0, (got - wanted).abs())  # infinities are equal or wrong
     share = (off / torch.where(wanted.isinf(), 0.0, allowed)).nan_to_num(nan=torch.inf).masked_fill(off == 0, 0.0)
     worst = float(share.max())

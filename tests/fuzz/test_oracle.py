@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.equation import attention_by_equation
 from tests.fuzz.calls import expected
-from tests.fuzz.cases import Case, Inputs, build, cases
+from tests.fuzz.case import Case, Inputs, build
+from tests.fuzz.cases import cases
 
 SMALL = cases(tokens=st.integers(1, 5), dims=st.integers(1, 6), most=(2, 2, 2))
 
