@@ -22,7 +22,9 @@ from rope_lessons.engine import bands, flash, kernels
 from rope_lessons.engine.kernels import Card, choose_on_card
 from rope_lessons.engine.merge import merge_
 from rope_lessons.engine.parts import Part, causal_band
+from tests import on_device
 from tests.equation import attention_by_equation
+from tests.on_device import make, with_gradients
 
 ROPE = FrequencySpec("rope", dim=8, base=100.0)  # a small base: even the slowest pair turns within a few tokens
 SLOPES = (0.0, 1 / 8, 1.0, 16.0)
@@ -32,28 +34,6 @@ EXACT = 1e-10  # what float64 rounding may leave, over all our sizes
 def exact_dtype(device: torch.device) -> torch.dtype:
     """The widest dtype of the device's kernels."""
     return torch.float64 if device.type == "cpu" else torch.float32
-
-
-def make(
-    device: torch.device, dtype: torch.dtype, q_len: int, k_len: int | None = None, *, batch: int = 1, heads: int = 2,
-    kv_heads: int | None = None, head_dim: int = 8, value_dim: int | None = None,
-) -> list[Tensor]:  # fmt: skip
-    k_len, kv_heads = k_len or q_len, kv_heads or heads
-    shapes = (heads, q_len, head_dim), (kv_heads, k_len, head_dim), (kv_heads, k_len, value_dim or head_dim)
-    return [torch.randn(batch, *shape).to(device, dtype) for shape in shapes]
-
-
-def with_gradients(
-    function: Callable[..., tuple[Tensor, Tensor]], inputs: list[Tensor], *, of_lse: bool = True
-) -> list[Tensor]:
-    """Output, log-sum-exp (0 for queries that see nothing) and the gradients of a fixed mixture of the two."""
-    inputs = [x.detach().requires_grad_() for x in inputs]
-    output, lse = function(*inputs)
-    lse = lse.masked_fill(lse == -torch.inf, 0.0)
-    generator = torch.Generator().manual_seed(1)
-    weights = [torch.randn(x.shape, generator=generator).to(x) for x in (output, lse)]
-    loss = (output * weights[0]).sum() + ((lse * weights[1]).sum() if of_lse else 0.0)
-    return [output.detach(), lse.detach(), *torch.autograd.grad(loss, inputs)]
 
 
 def check(inputs: list[Tensor], scheme: Scheme, *, frequencies: Tensor | None = None, **options: Any) -> None:
@@ -861,59 +841,27 @@ def test_cuda_calls_fit_their_signatures(name: str, head_dim: int, value_dim: in
         assert [x.shape for x in grads] == [q.shape, k.shape, v.shape]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize("only", ["FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION"])
-def test_each_cuda_kernel(only: str, dtype: torch.dtype) -> None:
-    """The switches of ``sdpa_kernel`` choose; backward keeps the kernel of its forward."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    device = torch.device("cuda")
-    scheme = Scheme(FrequencySpec("rope", dim=64), window=100, slope=0.125)
-    inputs = make(device, dtype, 777, batch=2, heads=4, kv_heads=2, head_dim=64)
-    wanted = with_gradients(
-        lambda *qkv: rl.attention(*qkv, scheme, backend="reference", return_lse=True), [x.double() for x in inputs]
-    )
-    with sdpa_kernel(getattr(SDPBackend, only)):
-        name, why = kernels.choose_kernel(device, dtype, 64)
-        if name is None:
-            pytest.skip(f"this card has no such kernel: {why}")
-        assert name == only.split("_")[0].lower()
-        found = with_gradients(lambda *qkv: rl.attention(*qkv, scheme, backend="flash", return_lse=True), inputs)
-    bound = {torch.bfloat16: 0.1, torch.float16: 0.02, torch.float32: 1e-3}[dtype]
-    for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a.double(), b.double(), atol=bound, rtol=bound)
+# --- on a card: what tests/on_device.py checks, which the GPU queue calls without pytest ---------------------------
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-@pytest.mark.parametrize("slides", [True, False])
-def test_near_on_cuda_with_and_without_the_sliding_window(slides: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = torch.device("cuda")
-    if kernels.choose_kernel(device, torch.float16, 64)[0] != "flash":
-        pytest.skip("this card has no flash kernel")
-    assert kernels._flash_slides()
-    monkeypatch.setitem(kernels.KERNELS, "flash", kernels.KERNELS["flash"]._replace(slides=lambda: slides))
-    inputs = make(device, torch.float16, 500, 777, batch=2, heads=4, kv_heads=2, head_dim=64)
-    scheme = Scheme(FrequencySpec("rope", dim=64), window=100, slope=0.125)
-    found = with_gradients(lambda *qkv: rl.attention(*qkv, scheme, backend="flash", return_lse=True), inputs)
-    wide = [x.double() for x in inputs]
-    wanted = with_gradients(lambda *qkv: rl.attention(*qkv, scheme, backend="reference", return_lse=True), wide)
-    for a, b in zip(found, wanted, strict=True):
-        torch.testing.assert_close(a.double(), b.double(), atol=0.02, rtol=0.02)
+@pytest.mark.parametrize("name", on_device.CHECKS)
+def test_on_cuda(name: str) -> None:
+    if (why := on_device.CHECKS[name](torch.device("cuda"))) is not None:
+        pytest.skip(f"not on this card: {why}")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_no_host_sync() -> None:
-    """CUDA's own check of waiting: forward and backward, padding included."""
-    device = torch.device("cuda")
-    inputs = [x.requires_grad_() for x in make(device, torch.bfloat16, 600, batch=2, head_dim=64)]
-    scheme, lengths = (
-        Scheme(FrequencySpec("rope", dim=64), window=100, slope=0.0),
-        torch.tensor([600, 31], device=device),
-    )
-    rl.attention(*inputs, scheme, backend="flash").sum().backward()  # the first call may set things up
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        rl.attention(*inputs, scheme, backend="flash", lengths=lengths).sum().backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+def test_the_checks_on_a_cpu() -> None:
+    """The kernel of the CPU is checked like the others; what needs CUDA says so."""
+    cpu = torch.device("cpu")
+    assert on_device.CHECKS["kernel, bfloat16"](cpu) is None
+    others = [check for name, check in on_device.CHECKS.items() if not name.startswith("kernel, ")]
+    assert [check(cpu) for check in others] == ["it needs CUDA"] * 12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_checks_can_fail(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward = kernels.forward
+    monkeypatch.setattr(kernels, "forward", lambda *a: tuple(x + 0.5 for x in forward(*a)))
+    with pytest.raises(AssertionError, match="not close"):
+        on_device.check_kernel(torch.device("cpu"), None, dtype)
