@@ -159,6 +159,28 @@ def test_roofline() -> None:
     assert cost.seconds([Step("a", 0, 10), Step("b", 500, 10)], device) == 6.0
 
 
+def test_exponentials_and_rereads() -> None:
+    """Five words, d = 4, float32: 15 exponentials; a tile of 128 queries reads 15/128 of a key and value a pair."""
+    attend = cost.plain_cost(Sizes(5, 1, 1, 4, 4))[1]
+    assert (attend.pairs, attend.again) == (15, 2 * 4 * 4 * 15 // cost.TILE)
+    slow = cost.Device("toy", flops=1e9, bandwidth=1e9, memory=1.0, exps=10.0)
+    assert attend.seconds(slow) == 1.5
+    assert attend.seconds(slow, overlap=False) == pytest.approx(1.5 + 240e-9)
+    narrow = cost.Device("toy", flops=1e9, bandwidth=1e9, memory=1.0, cache=1.0)
+    assert attend.seconds(narrow) == attend.again
+    plain = cost.Device("toy", flops=1e9, bandwidth=1e9, memory=1.0)
+    assert attend.seconds(plain) == max(240e-9, attend.bytes / 1e9)  # nobody knows the other two: they do not count
+
+
+def test_a_long_text_is_read_again_by_every_tile() -> None:
+    """Of 8192 keys and as many queries: half the square in tiles, each with its keys and values."""
+    sizes = Sizes(8192, 16, 16, 128)
+    attend, backward = (step for step in cost.plain_cost(sizes, backward=True) if step.pairs)
+    pairs = 16 * 8192 * 8193 // 2
+    assert attend.again == pairs // 128 * 2 * 128 * 2
+    assert backward.again == pairs // 128 * 2 * 128 * (2 + 4)
+
+
 def test_length_is_checked() -> None:
     with pytest.raises(ValueError, match="length must be an int of at least 1, got 0"):
         cost.engine_cost(SCHEMES["rerope"], Sizes(0))

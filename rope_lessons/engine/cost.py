@@ -3,11 +3,16 @@ r"""What attention costs: products and bytes, step by step, counted on the engin
 A *step* is one kernel: an attention call over one part, a turn of queries or keys, a merge. It costs the time of its
 products or of its bytes, whichever is longer (the roofline); steps follow one another, so their times add up. Bytes
 are those that must move: each step reads its inputs once and writes its output once. What a cache keeps between two
-steps, or what a kernel reads twice, is not in it. Chapter 13 explains and tests it.
+steps is not in it. Chapter 13 explains and tests it.
+
+A device may also say how many exponentials it does a second, and how many bytes its cache gives. Then a step takes at
+least the time of its exponentials, one a pair, and that of the bytes which its tiles read again: a kernel works on
+``TILE`` queries at a time, and all of their keys and values come from the cache for each such tile.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,15 +27,19 @@ from rope_lessons.schemes import Scheme
 LSE = 4  # bytes of a log-sum-exp, float32
 MERGED_LSE = 48  # bytes that five small operations on two log-sum-exps read and write, a row
 TURN = 3  # products and sums a channel: a pair takes four products and two sums
+TILE = 128  # queries that FlashAttention works on at a time; backward it works on as many keys
 
 
 class Device(NamedTuple):
-    """Peak numbers of a card: products and sums a second with its tensor cores, bytes a second, bytes of memory."""
+    """Peak numbers of a card: products and sums a second with its tensor cores, bytes a second, bytes of memory; where
+    they are known, exponentials a second, and bytes a second out of its cache."""
 
     name: str
     flops: float
     bandwidth: float
     memory: float
+    exps: float = math.inf
+    cache: float = math.inf
 
     @property
     def ridge(self) -> float:
@@ -45,21 +54,26 @@ T4 = Device("T4", 65e12, 320e9, 16e9)
 
 
 class Step(NamedTuple):
-    """One kernel, or several alike: operations (a product and a sum are two), bytes, and pairs of query and key."""
+    """One kernel, or several alike: operations (a product and a sum are two), bytes, pairs of query and key, and bytes
+    that its tiles read again."""
 
     name: str
     flops: int
     bytes: int
     pairs: int = 0
+    again: int = 0
 
     @property
     def intensity(self) -> float:
         """Operations a byte."""
         return self.flops / self.bytes
 
-    def seconds(self, device: Device, efficiency: float = 1.0) -> float:
-        """The roofline, with a share of the peak products that a kernel gets at most."""
-        return max(self.flops / (efficiency * device.flops), self.bytes / device.bandwidth)
+    def seconds(self, device: Device, efficiency: float = 1.0, overlap: bool = True) -> float:
+        """The roofline, with a share of the peak products that a kernel gets at most. ``overlap``: the exponentials of
+        one tile are done during the products of another, and not after them."""
+        products, exps = self.flops / (efficiency * device.flops), self.pairs / device.exps
+        work = max(products, exps) if overlap else products + exps
+        return max(work, self.bytes / device.bandwidth, self.again / device.cache)
 
 
 class Sizes(NamedTuple):
@@ -72,14 +86,14 @@ class Sizes(NamedTuple):
     itemsize: int = 2
 
 
-def seconds(steps: Sequence[Step], device: Device, efficiency: float = 1.0) -> float:
+def seconds(steps: Sequence[Step], device: Device, efficiency: float = 1.0, overlap: bool = True) -> float:
     """Of all steps, one after the other.
 
     >>> rope = plain_cost(Sizes(8192, heads=16, kv_heads=16, head_dim=128))
     >>> round(1000 * seconds(rope, H200), 2)  # milliseconds
     0.31
     """
-    return sum(step.seconds(device, efficiency) for step in steps)
+    return sum(step.seconds(device, efficiency, overlap) for step in steps)
 
 
 def plain_cost(sizes: Sizes, *, backward: bool = False) -> list[Step]:
@@ -189,7 +203,8 @@ def _kernel(sizes: Sizes, part: Part) -> Step:
     pairs = part.pairs * sizes.heads
     rows, keys = _rows(part) * sizes.heads, _keys(part) * sizes.kv_heads
     moved = 2 * sizes.head_dim * (rows + keys) * sizes.itemsize + rows * LSE
-    return Step(f"attention, {part.kind}", 4 * sizes.head_dim * pairs, moved, pairs)
+    again = 2 * sizes.head_dim * sizes.itemsize * pairs // TILE  # a key and a value for each tile of queries
+    return Step(f"attention, {part.kind}", 4 * sizes.head_dim * pairs, moved, pairs, again)
 
 
 def _kernel_backward(sizes: Sizes, part: Part) -> Step:
@@ -197,7 +212,9 @@ def _kernel_backward(sizes: Sizes, part: Part) -> Step:
     pairs = part.pairs * sizes.heads
     rows, keys = _rows(part) * sizes.heads, _keys(part) * sizes.kv_heads
     moved = 4 * sizes.head_dim * (rows + keys) * sizes.itemsize + rows * LSE  # q, o, do, dq; k, v, dk, dv
-    return Step(f"backward, {part.kind}", 10 * sizes.head_dim * pairs, moved, pairs)
+    # For each tile of keys: a query and the gradient of its output, and a gradient that is read, added to and written.
+    again = 2 * sizes.head_dim * (sizes.itemsize + LSE) * pairs // TILE
+    return Step(f"backward, {part.kind}", 10 * sizes.head_dim * pairs, moved, pairs, again)
 
 
 def _flips(sizes: Sizes, part: Part, backward: bool = False) -> list[Step]:
