@@ -127,7 +127,10 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         if result is None:
             said.append(_empty(axis))
             continue
-        rows = result["memory"]
+        rows = list(result.get("memory", ()))
+        if not rows:
+            said.append(_empty(axis))
+            continue
         for side, color, marker in (("eager", RED, "s"), ("rerope", BLUE, "o")):
             found = [(row["length"], row[f"{side}_megabytes"]) for row in rows if row[f"{side}_megabytes"] is not None]
             label = "two matrices" if side == "eager" else "the engine"
@@ -139,7 +142,7 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         axis.minorticks_off()
         axis.set_ylabel("peak, megabytes")
     axes[1].set_xlabel("tokens")
-    handles = next(axis for axis in axes if axis.get_legend_handles_labels()[0]) if cpu or cuda else axes[0]
+    handles = next((axis for axis in axes if axis.get_legend_handles_labels()[0]), axes[0])
     legend_below(figure, handles)
     alt = f"Peak memory against the length, both axes logarithmic. {'. '.join(said)}."
     return figure, alt
@@ -232,9 +235,32 @@ def _ratios_gpu(axis: Any, result: Result) -> list[str]:
         axis.text(0.97, 0.9, NOT_MEASURED, ha="right", transform=axis.transAxes, fontsize=14, color=RED)
         return [*said, NOT_MEASURED]
     for _, table, color, marker in SIDES:
-        rows = [row for row in result[table] if row["what"].startswith("rerope,")]
+        rows = [row for row in result.get(table, ()) if row["what"].startswith("rerope,")]
         axis.plot([row["length"] / targets.WINDOW for row in rows], [row["ratio"] for row in rows], marker, color=color)
-        said.append("GPU measured: " + ", ".join(f"{row['ratio']:.2f} at {row['length']}" for row in rows))
+        said.append(f"GPU, {table.replace('_', ' ')}, measured: {_by_length(rows, 'ratio')}")
+    return [*said, *_ratios_counted(axis, result)]
+
+
+def _by_length(rows: Sequence[Mapping[str, Any]], column: str) -> str:
+    """The least and the largest of a column at each length: of several shapes and kernels."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["length"], []).append(row[column])
+    return ", ".join(f"{min(of):.2f} to {max(of):.2f} at {_size(n)}" for n, of in sorted(found.items())) or "nothing"
+
+
+def _ratios_counted(axis: Any, result: Mapping[str, Any]) -> list[str]:
+    """A cross beside each point: plain RoPE's own time, and what ReRoPE moves beyond it at the speed of a copy."""
+    said = []
+    for backward, name, color, _ in SIDES:
+        ending = "forward and backward" if backward else ", forward"
+        rows = [row for row in targets.counted(result) if row["what"].startswith("rerope,")]
+        rows = [row for row in rows if row["what"].endswith(ending)]
+        if rows:
+            times = [row["length"] / targets.WINDOW for row in rows]
+            axis.plot(times, [row["from_plain"] for row in rows], "x", color=color, markersize=8)
+            pairs = _by_length(rows, "from_plain")
+            said.append(f"GPU, {name.replace('_', ' ')}, predicted from a copy's measured speed (crosses): {pairs}")
     return said
 
 

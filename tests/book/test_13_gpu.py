@@ -271,7 +271,7 @@ def test_angles():
 
 
 def gpu_result(ratio: float) -> dict[str, Any]:
-    """Made-up rows in the form of ``python -m experiments.benchmarks`` on a GPU."""
+    """Made-up rows in the form of ``python -m experiments.gpu``."""
     names, shapes = ("rerope, w = 1024", "rerope, cuDNN, w = 1024", "leaky-rerope, w = 1024"), ("d 64", "d 128")
     rows = [
         {"what": f"{name}, forward", "length": times * 1024, "shape": shape, "ratio": ratio + number / 10}
@@ -282,7 +282,8 @@ def gpu_result(ratio: float) -> dict[str, Any]:
     memory = [{"length": n, "rerope_megabytes": n / 100, "eager_megabytes": n * n / 1e5} for n in (8192, 65_536)]
     return {
         "forward": rows, "forward_and_backward": rows, "beside_eager_rerope": [{"times_faster": 12.0}] * 2,
-        "memory": memory, "decode": [{"ratio": 1.0}, {"ratio": 1.2}], "training_step": [{"ratio": 1.01}],
+        "memory": memory, "decode": [{"ratio": 1.0}, {"ratio": 1.2}],
+        "training_step": [{"what": "a training step with InvLeaky", "length": 8192, "ratio": 1.01}],
         "rotary": [{"what": "rotary on q and k, ours, eager", "share_of_copy": 0.3},
                    {"what": "rotary on q and k, ours, torch.compile", "share_of_copy": 0.9},
                    {"what": "rotary on q and k, copy", "share_of_copy": 1.0}],
