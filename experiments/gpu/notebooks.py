@@ -16,7 +16,7 @@ from experiments.gpu.step import Found, OutOfTime, Setting, absent
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "book" / "notebooks"
 CELLS = Path(__file__).with_name("cells.py")
-BUILT = ("rope_lessons", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")  # what a wheel is made of
+BUILT = ("rope_lessons", "pyproject.toml", "README.md", "LICENSE")  # what a wheel is made of
 
 
 def names() -> list[str]:
