@@ -21,12 +21,15 @@ from tools.project import ROOT
 
 
 @pytest.fixture(scope="session")
-def html() -> Path:
-    """The HTML, built from the tree as it is. An unchanged tree costs a second; a changed one is built."""
-    (ROOT / "_build").mkdir(exist_ok=True)
+def html(testrun_uid: str) -> Path:
+    """The HTML, built from the tree as it is."""
+    built = ROOT / "_build" / "built_for_tests"
+    built.parent.mkdir(exist_ok=True)
     with FileLock(ROOT / "_build" / "test.lock"):  # several workers, one build
-        done = subprocess.run([sys.executable, "-m", "tools.build"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, f"the book does not build:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        if not built.exists() or built.read_text("utf8") != testrun_uid:
+            done = subprocess.run([sys.executable, "-m", "tools.build"], cwd=ROOT, capture_output=True, text=True)
+            assert done.returncode == 0, f"the book does not build:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+            built.write_text(testrun_uid, "utf8")
     return ROOT / "_build" / "html"
 
 
