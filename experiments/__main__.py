@@ -3,6 +3,7 @@
     python -m experiments                   # this list
     python -m experiments NAME --help       # what it writes, how long it takes, what can be chosen
     python -m experiments NAME              # into the folder results
+    python -m experiments.gpu --help        # on a machine with a GPU: all that one is needed for, in pieces
 
 Whoever is interrupted gives the same line again: what is measured is not measured again.
 """

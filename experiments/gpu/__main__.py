@@ -28,6 +28,7 @@ sizes that take a quarter of an hour.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -108,6 +109,7 @@ def run(options: argparse.Namespace) -> None:
     end = time.time() + 60 * options.minutes
     setting = Setting(torch.device(options.device), scale, options.work, end, options.commit or commit())
     options.work.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or PyTorch's profiler says when it begins and ends
     states = work(steps, known, setting, Records(options.out))
     counts = {state: list(states.values()).count(state) for state in records.STATES}
     return print(", ".join(f"{count} {state}" for state, count in counts.items() if count) or "nothing is left to do")

@@ -35,7 +35,9 @@ def of_right(scale: str) -> Iterator[Step]:
     yield Step("right/caches", 1.0, right.caches)
     yield Step("right/lab", 1.5, right.lab_models)
     yield Step("right/chomsky", 0.7, right.chomsky_models)
-    yield Step("right/flex", 4.0, partial(right.random_calls, dtype="float32", backends=("flex",), plain=True))
+    yield Step(
+        "right/flex", 4.0, partial(right.random_calls, dtype="float32", backends=("flex",), plain=True, seconds=220.0)
+    )
     if scale != "small":
         yield Step("right/tests", 7.0, right.tests, needs=("pytest", "hypothesis", "yaml"))
 

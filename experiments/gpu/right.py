@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import torch
 import rope_lessons as rl
 from experiments.gpu import draws
 from experiments.gpu.step import Found, Row, Setting, absent, could_not
+from experiments.gpu.timing import forget_compiled
 from rope_lessons.chomsky.grid import CONFIGURATIONS, Job
 from rope_lessons.chomsky.training import Protocol, Training
 from rope_lessons.lab import sizes, training
@@ -31,6 +33,7 @@ from tests.fuzz.case import build
 from tests.fuzz.tally import Tally, compare
 
 MOST_SAID = 20  # wrong answers that are told in full
+LONGEST = 480.0  # seconds of pytest
 
 
 def said(error: BaseException) -> str:
@@ -56,14 +59,19 @@ def kernel_checks(setting: Setting) -> Found:
     return found
 
 
-def random_calls(setting: Setting, dtype: str, backends: tuple[str, ...], plain: bool = False) -> Found:
-    """Forward and backward beside the equation in float64: every scheme in turn."""
+def random_calls(
+    setting: Setting, dtype: str, backends: tuple[str, ...], plain: bool = False, seconds: float = 80.0
+) -> Found:
+    """Forward and backward beside the equation in float64: every scheme in turn, for so many seconds."""
     most = setting.by_scale(*((60, 8, 2) if plain else (3000, 60, len(SCHEMES))))
+    until = min(setting.end, time.time() + seconds)
     lengths = setting.by_scale(draws.LENGTHS, draws.LENGTHS, draws.LENGTHS[:5])
     tally, found, tried = Tally(), Found(), 0
     for number in range(most):
-        if setting.left < 0:
+        if time.time() > until:
             break
+        if "flex" in backends:
+            forget_compiled()
         one = draws.case(number, dtype, lengths, plain)
         for fault in calls.faults(one, backends, tally, setting.device):
             if len(found.wrong) < MOST_SAID:
@@ -206,7 +214,8 @@ def tests(setting: Setting) -> Found:
         many = [] if absent(["xdist"]) else ["-n", setting.by_scale("8", "1", "0")]
         line = [sys.executable, "-m", "pytest", "-q", *options, *many, *files]
         try:
-            done = subprocess.run(line, cwd=root, capture_output=True, text=True, timeout=max(1.0, setting.left - 5))
+            limit = max(1.0, min(LONGEST, setting.left - 5))
+            done = subprocess.run(line, cwd=root, capture_output=True, text=True, timeout=limit)
         except subprocess.TimeoutExpired as error:
             return Found(wrong=[f"not done in time: {str(error.stdout)[-1000:]}"])
         if not report.exists():

@@ -284,7 +284,7 @@ def write_tables(known: Mapping[str, Record], folder: Path) -> list[Path]:
         texts = {one.content["about"]["corpus"]["sha256"] for one in found}
         if len(texts) > 1:
             raise ValueError(f"have must hold trainings of {size} on one text, got those on {len(texts)}")
-        path = folder / f"table_{size}.json"
+        path, about_path = folder / f"table_card_{size}.json", folder / f"table_card_{size}_trainings.json"
         with tempfile.TemporaryDirectory() as root:
             for number, one in enumerate(found):
                 counts = Path(root) / f"{number}.zip"
@@ -294,11 +294,12 @@ def write_tables(known: Mapping[str, Record], folder: Path) -> list[Path]:
             nothing = np.zeros(0, np.uint8)
             corpus = Corpus(nothing, nothing, nothing, found[0].content["about"]["corpus"])
             tests = Evaluation(**found[0].content["about"]["tests"])
-            lines = list(summary.records(models, corpus, tests, script=records.SCRIPT))
+            rows = [one.content["about"]["rows"] for one in found]
+            wanted = None if None in rows else [name for some in rows for name in some]
+            lines = list(summary.records(models, corpus, tests, wanted, script=records.SCRIPT))
         summary.write_table(lines, path)
-        rows = [row for one in found for row in one.rows("trainings")]
-        write_results(folder / f"table_{size}_trainings.json", header(found), trainings=rows)
-        written += [path, folder / f"table_{size}_trainings.json"]
+        write_results(about_path, header(found), trainings=[row for one in found for row in one.rows("trainings")])
+        written += [path, about_path]
     return written
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -30,6 +31,12 @@ def usable(calls: Calls, device: torch.device) -> tuple[dict[str, Callable[[], A
             continue
         good[name] = call
     return good, reasons, slowest
+
+
+def forget_compiled() -> None:
+    """Compiled code of one shape makes that of the next dynamic, and after a few shapes PyTorch compiles no more."""
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
 
 
 def is_broken(device: torch.device) -> bool:

@@ -59,8 +59,8 @@ def one(setting: Setting, size: str, scheme: str, seed: int) -> Found:
     if not table.train_and_test(recipe, options, setting.end):
         raise OutOfTime
     [model] = finished.find([table.folder(options, recipe)])
-    tests = asdict(table.tests_of(options))
-    found = Found(about={"size": size, "seeds": [seed], "corpus": dict(corpus.about), "tests": tests})
+    about = {"size": size, "seeds": [seed], "corpus": dict(corpus.about), "rows": options.rows}
+    found = Found(about={**about, "tests": asdict(table.tests_of(options))})
     found.tables["trainings"] = [row] if (row := table.measured(model)) else []
     for metric in METRICS:
         found.tables |= metric(model, corpus, options)

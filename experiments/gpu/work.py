@@ -18,6 +18,7 @@ import torch
 
 from experiments.gpu.records import Record, Records, machine, record
 from experiments.gpu.step import Found, OutOfTime, Setting, Step
+from experiments.gpu.timing import forget_compiled
 
 GRACE = 15.0  # seconds that a step may go on for after the end; then its process is killed
 SPARE = 4  # cores that stay free beside trainings on the processor
@@ -153,6 +154,7 @@ def serve(pipe: Connection, setting: Setting, alone: bool) -> None:
             found = Record({**found.content, "device": setting.device.type, "measured_on": "cpu"}, found.files)
         pipe.send(found)
         gc.collect()
+        forget_compiled()
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
 
