@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 import torch
 
 from experiments.gpu import __main__ as command
-from experiments.gpu import engine, store
-from experiments.gpu.queue import shapes
+from experiments.gpu import engine, grammars, store, trainings
+from experiments.gpu.queue import queue, shapes
 from experiments.gpu.records import Record, Records, record
 from experiments.gpu.step import Found, Row, Setting
+from rope_lessons.chomsky import results as chomsky
 from rope_lessons.engine import cost, targets
 from rope_lessons.figures import gpu as figures
+from rope_lessons.lab.rows import OWN
+from rope_lessons.lab.table.lines import Line
 from rope_lessons.stored import DATA, read_results
 
 ABOUT = {
@@ -212,6 +216,52 @@ def test_a_try_is_stored_by_nobody(
 def test_no_made_up_figure_is_stored() -> None:
     for path in DATA.glob("*.json"):
         assert "made-up" not in path.read_text("utf8")
+
+
+def test_the_table_of_several_runs(stored: Stored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainings that were real, if tiny, become one table, which the figure of chapter 12 shows."""
+    setting = Setting(torch.device("cpu"), "tiny", tmp_path / "work", time.time() + 600)
+    setting.work.mkdir()
+    found = {
+        f"table/gau-25m/0/{row}": trainings.one(setting, "gau-25m", row, 0) for row in ("rope", "invleaky-w128-logn")
+    }
+    stored({**found, "engine/merge": made_up()["engine/merge"]})
+    data = tmp_path / "package" / "data"
+    assert len(read_results(data / "table_card_gau-25m_trainings.json")["trainings"]) == 2
+    monkeypatch.setattr(figures, "DATA", data)
+    tables = figures.stored_tables()
+    assert [size for size, lines in tables.items() if lines] == ["gau-25m"]
+    lines = tables["gau-25m"] or []
+    assert {line.row for line in lines} >= {"rope", OWN}
+    assert {line.length for line in lines} == {32, 64, 128, 256, 512}
+    alt = figures.gpu_table(tables).alt
+    assert "25 million, RoPE: " in alt
+    assert "25 million, InvLeaky, log n: " in alt
+    assert "87 million: GPU: not yet measured" in alt
+
+
+def test_the_grid_of_chapter_11(stored: Stored, tmp_path: Path) -> None:
+    setting = Setting(torch.device("cpu"), "tiny", tmp_path / "work", time.time() + 600)
+    name = "chomsky/even_pairs/rnn/none"
+    stored({name: grammars.one(setting, *name.split("/")[1:]), "engine/merge": made_up()["engine/merge"]})
+    assert {row.model for row in chomsky.read(tmp_path / "package" / "data" / "chomsky_gpu.json")} == {"rnn"}
+
+
+def test_the_trainings_are_rows_of_the_table() -> None:
+    full = Setting(torch.device("cpu"), "full", Path(), 0.0)
+    for step in queue("full", "cuda"):
+        if step.group == "table":
+            recipe = trainings.recipe_of(full, **step.run.keywords)  # type: ignore[attr-defined]
+            assert recipe.row.name == recipe.scheme
+            assert figures.trained_row([line_of(recipe.scheme)], kind_of(recipe.scheme)) == recipe.scheme
+
+
+def kind_of(scheme: str) -> str:
+    return next(kind for kind in reversed(figures.TRAINED) if scheme == kind or scheme.startswith(f"{kind}-w"))
+
+
+def line_of(row: str) -> Line:
+    return Line(row, row, "repeated", 512, 1, "accuracy", 0.5, 0.4, 0.6, (0.5,), 1, 1, 1)
 
 
 def test_two_texts_make_no_table() -> None:

@@ -23,9 +23,13 @@ from rope_lessons.figures import (
     new_figure,
     styled,
 )
+from rope_lessons.lab.rows import OWN
+from rope_lessons.lab.table.lines import Line, read_table, row_names
+from rope_lessons.lab.table.scoring import SETS
 from rope_lessons.schemes import scheme
+from rope_lessons.stored import DATA
 
-__all__ = ["gpu_cut", "gpu_losses", "gpu_memory", "gpu_peak", "gpu_ratios", "gpu_roofline"]
+__all__ = ["gpu_cut", "gpu_losses", "gpu_memory", "gpu_peak", "gpu_ratios", "gpu_roofline", "gpu_table"]
 
 Result = Mapping[str, Any] | None
 NOT_MEASURED = f"GPU: {targets.NOT_MEASURED}"
@@ -290,6 +294,59 @@ def gpu_losses(rows: Sequence[Mapping[str, Any]], train_length: int) -> tuple[Ma
     legend_below(figure, axis)
     alt = f"""Loss on the same last tokens against how many tokens are read; a line marks the training length
         {train_length}. {"; ".join(said)}."""
+    return figure, alt
+
+
+# --- the articles' table ---------------------------------------------------------------------------------------------
+
+SIZES = {"gau-0.3m": "0.3 million parameters", "gau-25m": "25 million", "gau-87m": "87 million"}
+TRAINED = {"rope": "RoPE", "rope-logn": "RoPE, log n", "invleaky": "InvLeaky, log n", "hwfa": "HWFA", "hwfa2": "HWFA2"}
+
+
+def stored_tables() -> dict[str, list[Line] | None]:
+    """The tables of ``python -m experiments.gpu`` by size; None for one that was not measured."""
+    paths = {size: DATA / f"table_card_{size}.json" for size in SIZES}
+    return {size: read_table(path) if path.exists() else None for size, path in paths.items()}
+
+
+def trained_row(lines: Sequence[Line], kind: str) -> str | None:
+    """The row that is called so, with a window or without: what was trained, and is tested as it was trained."""
+    names = row_names(lines)
+    return kind if kind in names else next((name for name in names if name.startswith(f"{kind}-w")), None)
+
+
+@styled
+def gpu_table(tables: Mapping[str, Sequence[Line] | None]) -> tuple[MatplotlibFigure, str]:
+    """Accuracy on repeated text against the length, a panel for each size that there is, or could be."""
+    shares = [1.0 if lines else 0.3 for lines in tables.values()]
+    figure, axes = new_figure(len(tables), 1, height=1 + 2.8 * sum(shares), gridspec_kw={"height_ratios": shares})
+    said = []
+    for axis, (size, lines) in zip(axes, tables.items(), strict=True):
+        axis.set_title(SIZES[size])
+        if not lines:
+            said.append(f"{SIZES[size]}: {_empty(axis)}")
+            continue
+        own = next(line.length for line in lines if line.row == OWN)
+        looks = zip(TRAINED.items(), (GREY, SKY, BLUE, GREEN, ORANGE), "osD^v", strict=True)
+        for (kind, label), color, marker in looks:
+            row = trained_row(lines, kind)
+            found = [
+                (line.length, 100 * line.value)
+                for line in lines
+                if (line.row, line.set, line.metric) == (row, SETS[1], "accuracy")
+            ]
+            if found:
+                axis.plot(*zip(*found, strict=True), color=color, marker=marker, label=label)
+                said.append(f"{SIZES[size]}, {label}: " + ", ".join(f"{right:.0f} at {_size(n)}" for n, right in found))
+        axis.axvline(own, color="black", linewidth=1, linestyle=":")
+        axis.set_xscale("log", base=2)
+        lengths = sorted({line.length for line in lines})
+        axis.set_xticks(lengths, [_size(length) for length in lengths])
+        axis.minorticks_off()
+        axis.set_ylabel("right, %")
+    axes[-1].set_xlabel("tokens (dotted: the training length)")
+    legend_below(figure, next((axis for axis in axes if axis.get_legend_handles_labels()[0]), axes[0]))
+    alt = f"Share of tokens predicted right on repeated text, in percent, against the length. {'; '.join(said)}."
     return figure, alt
 
 
