@@ -22,7 +22,7 @@ from torch import Tensor
 import rope_lessons as rl
 from experiments.benchmarks import timing as clock
 from experiments.gpu import draws, engine, grammars, right, rotation, timing
-from experiments.gpu.queue import queue
+from experiments.gpu.plan import queue
 from experiments.gpu.step import Setting
 from rope_lessons.engine import kernels
 from rope_lessons.lab import speed as rates

@@ -18,11 +18,11 @@ import pytest
 import torch
 
 from experiments import table
-from experiments.gpu import records, trainings, work
+from experiments.gpu import cells, records, trainings, work
 from experiments.gpu.__main__ import listed, main
 from experiments.gpu.draws import case
 from experiments.gpu.notebooks import FOLDER
-from experiments.gpu.queue import queue
+from experiments.gpu.plan import queue
 from experiments.gpu.records import MOST_BYTES, Records, best, members, read, record
 from experiments.gpu.step import LANES, SCALES, Found, OutOfTime, Setting, Step
 from rope_lessons.lab import training
@@ -443,3 +443,41 @@ def test_text_of_the_packages(tmp_path: Path) -> None:
     trainings.copy(source, tmp_path / "target", 250)
     copied = sorted(str(path.relative_to(tmp_path / "target")) for path in (tmp_path / "target").rglob("*.py"))
     assert copied == ["a/one.py", "b/two.py"]
+
+
+def test_the_cells_of_a_notebook(tmp_path: Path) -> None:
+    """Errors are named by cell, a missing package by its name; the network is left alone; values are displayed."""
+    shown: list[str] = []
+
+    class Picture:
+        def _repr_png_(self) -> bytes:
+            shown.append("png")
+            return b""
+
+    def cell(source: str, *tags: str) -> dict[str, Any]:
+        return {"cell_type": "code", "source": source.splitlines(keepends=True), "metadata": {"tags": list(tags)}}
+
+    found = cells.run({
+        "cells": [
+            cell("if False:\n    %pip install nothing\n"), {"cell_type": "markdown", "source": [], "metadata": {}},
+            cell("raise OSError('no network')", "skip-execution"), cell("x = 1\nx / 0\n"),
+            cell("import no_such_package"), cell("device = 'cuda'\nprint(x)\npicture()"),
+        ],
+    }, names={"picture": Picture})  # fmt: skip
+    assert found["device"] == "cuda"
+    assert shown == ["png"]
+    rows = {row["cell"]: row for row in found["cells"]}
+    assert [number for number, row in rows.items() if row["error"]] == [3, 4]
+    assert (rows[3]["error"], rows[3]["line"], rows[4]["needs"]) == (
+        "ZeroDivisionError: division by zero",
+        2,
+        "no_such_package",
+    )
+    assert rows[2]["skipped"]
+    assert rows[5]["printed"] == 2
+
+
+def test_no_module_hides_one_of_python() -> None:
+    """A program that is run from its folder finds the modules beside it before Python's own."""
+    names = {path.stem for path in Path(work.__file__).parent.glob("*.py")}
+    assert not names & set(sys.stdlib_module_names)

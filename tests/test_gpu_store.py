@@ -12,7 +12,7 @@ import torch
 
 from experiments.gpu import __main__ as command
 from experiments.gpu import engine, grammars, store, trainings
-from experiments.gpu.queue import queue, shapes
+from experiments.gpu.plan import queue, shapes
 from experiments.gpu.records import Record, Records, record
 from experiments.gpu.step import Found, Row, Setting
 from rope_lessons.chomsky import results as chomsky

@@ -39,7 +39,7 @@ import torch
 
 from experiments import command
 from experiments.gpu import records, store
-from experiments.gpu.queue import queue
+from experiments.gpu.plan import queue
 from experiments.gpu.records import Record, Records
 from experiments.gpu.step import Setting, Step
 from experiments.gpu.work import in_order, limits, work

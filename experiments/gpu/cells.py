@@ -49,9 +49,9 @@ def run_cell(source: str, names: dict[str, Any], name: str) -> None:
         display(eval(compile(ast.Expression(last.value), name, "eval"), names))
 
 
-def run(notebook: dict[str, Any], most: int | None = None) -> dict[str, Any]:
+def run(notebook: dict[str, Any], most: int | None = None, names: dict[str, Any] | None = None) -> dict[str, Any]:
     """Seconds and error of each cell. After an error the next cell is run: what it shows stands by itself or fails."""
-    names: dict[str, Any] = {"__name__": "__main__", "display": display}
+    names = {"__name__": "__main__", "display": display, **(names or {})}
     rows: list[dict[str, Any]] = []
     cells = [(number, cell) for number, cell in enumerate(notebook["cells"]) if cell["cell_type"] == "code"]
     for number, cell in cells[:most]:

@@ -28,11 +28,9 @@ def one(setting: Setting, name: str) -> Found:
     package, made_by = installed(setting.work)
     found = Found(about={"notebook": name, "package": made_by})
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(FOLDER / f"{name}.ipynb", folder)
+        program, notebook = (shutil.copy(path, folder) for path in (CELLS, FOLDER / f"{name}.ipynb"))
         report = Path(folder) / "report.json"
-        line = [sys.executable, "-P", str(CELLS), f"{folder}/{name}.ipynb", str(report), setting.device.type]
-        if sys.version_info < (3, 11):  # which has no -P: the script's own folder comes first, and has no package
-            line.remove("-P")
+        line = [sys.executable, program, notebook, str(report), setting.device.type]
         most = setting.by_scale([], [], ["3"])  # the tests run all of them elsewhere
         own = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"} | {"PYTHONPATH": str(package)}
         if setting.device.type == "cpu":
