@@ -47,8 +47,9 @@ def test_every_stored_result_names_its_experiment() -> None:
             named[path.stem] = FORMER.get(stored["script"]) or re.sub(
                 "^python -m experiments[ .]", "", stored["script"]
             )
-    assert set(named.values()) == set(NAMES)
-    assert all(name.startswith(experiment.removesuffix("marks")) for name, experiment in named.items())
+    own = {name: experiment for name, experiment in named.items() if experiment != "gpu"}  # which writes for several
+    assert set(own.values()) == set(NAMES)
+    assert all(name.startswith(experiment.removesuffix("marks")) for name, experiment in own.items())
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -179,6 +179,8 @@ def gpu_ratios(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         axis.set_xticks(ticks, [f"{tick}" for tick in ticks])
         axis.minorticks_off()
         axis.set_ylabel("time, plain RoPE = 1")
+    if targets.counted(cuda):
+        axes[0].plot([], [], "x", color="black", markersize=8, label="GPU, from a copy's speed")
     axes[1].set_xlabel("length by window, w = 1024")
     legend_below(figure, axes[0])
     alt = f"""Time of ReRoPE divided by the time of plain RoPE against the length in windows of 1024. {"; ".join(said)}.
