@@ -26,6 +26,7 @@ from experiments.gpu.plan import queue
 from experiments.gpu.step import Setting
 from rope_lessons.engine import kernels
 from rope_lessons.lab import speed as rates
+from tests import on_device
 from tests.test_fake_devices import CUDA, Watch, assert_on_cuda, watch
 
 __all__ = ["watch"]
@@ -119,10 +120,10 @@ def test_every_kind_of_step_is_here_or_elsewhere() -> None:
     assert kinds == {name_of(step.run) for step in STEPS.values()} | ELSEWHERE
 
 
-# FlexAttention is compiled, or runs without going through Watch: test_flex of test_fake_devices.py has it.
-TRIED = [
-    name for name in STEPS if name != "right/flex" and (not name.startswith("chomsky/") or "even_pairs/rnn" in name)
-]
+# FlexAttention is compiled, or runs without going through Watch, and the other dtypes take the same way as bfloat16 or
+# that of a T4: test_flex and test_flash of test_fake_devices.py have them.
+LEFT_OUT = ("right/flex", "right/calls/float16", "right/calls/float32", "chomsky/")
+TRIED = [*(name for name in STEPS if not name.startswith(LEFT_OUT)), "chomsky/even_pairs/rnn/none"]
 
 
 @pytest.mark.parametrize("name", TRIED)
@@ -140,20 +141,21 @@ def test_a_step(name: str, setting: Setting, compared: list[Tensor]) -> None:
         assert_on_cuda([x for x in compared if x is not None])
 
 
-@pytest.mark.parametrize("name", ["engine/speed/64/d8/2-2", "engine/decode/48/1", "right/kernels"])
+@pytest.mark.parametrize("name", ["engine/speed/64/d8/2-2", "engine/decode/48/1"])
 def test_a_step_on_a_t4(name: str, setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute capability 7.5: 16 bits are float16, and flash is not chosen."""
+    """Compute capability 7.5: 16 bits are float16."""
     monkeypatch.setattr(kernels, "_card", lambda device: with_switches(CARDS["T4"]))
     assert engine.half(CUDA) == torch.float16
     found = STEPS[name].run(setting)
     assert found.wrong == []
     rows = [row for rows in found.tables.values() for row in rows if "dtype" in row]
-    assert {row["dtype"] for row in rows} <= {"torch.float16"}
-    if name == "right/kernels":
-        reasons = {row["what"]: row["why"] for row in found.tables["could_not"]}
-        assert reasons["flash kernel, float16"].startswith("every kernel that could do it is switched off")
-        assert {what for what in reasons if what.startswith("efficient")} == {"efficient kernel, bfloat16"}
-        assert "this card has 7.5" in reasons["near band, sliding"]
+    assert {row["dtype"] for row in rows} == {"torch.float16"}
+
+
+def test_what_a_t4_cannot_do_is_said(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_card", lambda device: with_switches(CARDS["T4"]))
+    for name in ("flash kernel, float16", "cudnn kernel, bfloat16", "efficient kernel, bfloat16", "near band, sliding"):
+        assert on_device.CHECKS[name](CUDA) is not None
 
 
 @pytest.mark.parametrize(("dtype", "kernel"), [(torch.float16, "efficient"), (torch.float32, "efficient")])

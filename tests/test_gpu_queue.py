@@ -98,7 +98,7 @@ def steps_of(*lanes: str) -> list[Step]:
     return [Step(f"a/{number}", 1.0, gpu_steps.wrong, lane=lane) for number, lane in enumerate(lanes)]
 
 
-MOST = {"quiet": 1, "card": 1, "shared": 2, "cores": 2}
+MOST = {"quiet": 1, "several": 2, "card": 1, "shared": 2, "cores": 2}
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,11 @@ MOST = {"quiet": 1, "card": 1, "shared": 2, "cores": 2}
         (("cores",), ("cores",), 0),  # nothing else is left
         (("cores",), ("cores", "cores"), None),
         (("quiet", "cores"), (), 0),
+        (("several",), ("several",), 0),
+        (("several", "cores"), ("several", "several"), None),
+        (("quiet", "cores"), ("several",), None),
+        (("card", "cores"), ("several",), None),
+        (("several",), ("card",), None),
     ],
 )
 def test_who_begins(pending: tuple[str, ...], running: tuple[str, ...], next_one: int | None) -> None:
@@ -133,7 +138,9 @@ def test_a_step_that_does_not_fit_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_cores_beside_a_card_alone() -> None:
-    assert work.limits(torch.device("cuda"), 16) == {"quiet": 1, "card": 1, "shared": 8, "cores": 12}
+    assert work.limits(torch.device("cuda"), 16) == {
+        "quiet": 1, "several": 8, "card": 1, "shared": 8, "cores": 12,
+    }  # fmt: skip
     assert work.limits(CPU, 16)["cores"] == 1
 
 

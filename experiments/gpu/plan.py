@@ -28,16 +28,16 @@ def queue(scale: str, device: str) -> list[Step]:
 
 
 def of_right(scale: str) -> Iterator[Step]:
-    yield Step("right/kernels", 0.5, right.kernel_checks)
+    yield Step("right/kernels", 0.5, right.kernel_checks, lane="several")
     dense = ("reference", "flash", "auto")
     for dtype in ("float32", "bfloat16", "float16"):
-        yield Step(f"right/calls/{dtype}", 1.5, partial(right.random_calls, dtype=dtype, backends=dense))
-    yield Step("right/caches", 1.0, right.caches)
-    yield Step("right/lab", 1.5, right.lab_models)
-    yield Step("right/chomsky", 0.7, right.chomsky_models)
-    yield Step(
-        "right/flex", 4.0, partial(right.random_calls, dtype="float32", backends=("flex",), plain=True, seconds=220.0)
-    )
+        drawn = partial(right.random_calls, dtype=dtype, backends=dense)
+        yield Step(f"right/calls/{dtype}", 1.5, drawn, lane="several")
+    yield Step("right/caches", 1.0, right.caches, lane="several")
+    yield Step("right/lab", 1.5, right.lab_models, lane="several")
+    yield Step("right/chomsky", 0.7, right.chomsky_models, lane="several")
+    flex = partial(right.random_calls, dtype="float32", backends=("flex",), plain=True, seconds=220.0)
+    yield Step("right/flex", 4.0, flex, lane="several")
     if scale != "small":
         yield Step("right/tests", 7.0, right.tests, needs=("pytest", "hypothesis", "yaml"))
 
@@ -45,7 +45,7 @@ def of_right(scale: str) -> Iterator[Step]:
 def of_notebooks(scale: str) -> Iterator[Step]:
     names = notebooks.names() if scale != "tiny" else ["quickstart", "13_gpu"]
     for name in names:
-        yield Step(f"notebooks/{name}", 1.0, partial(notebooks.one, name=name))
+        yield Step(f"notebooks/{name}", 1.0, partial(notebooks.one, name=name), lane="several")
 
 
 def shapes(scale: str) -> list[Shape]:

@@ -14,9 +14,10 @@ import torch
 SCALES = ("full", "small", "tiny")  # for a card; for an hour of a CPU; for the tests
 Row = dict[str, Any]
 
-# Who may work at the same time. Times are measured on a quiet machine; a training has the card for itself; small models
-# share it; and the processor's cores train their own while the card trains.
-LANES = ("quiet", "card", "shared", "cores")
+# Who may work at the same time. Times are measured on a quiet machine; several steps whose times do not count work side
+# by side; a training has the card for itself; small models share it; and the cores of the processor train their own
+# while the card trains.
+LANES = ("quiet", "several", "card", "shared", "cores")
 
 
 class OutOfTime(Exception):

@@ -36,12 +36,8 @@ def in_order(steps: Sequence[Step], known: Mapping[str, Record]) -> list[Step]:
 def limits(device: torch.device, cores: int | None = None) -> dict[str, int]:
     """How many steps of a lane may work at a time."""
     cores = cores or os.cpu_count() or 1
-    return {
-        "quiet": 1,
-        "card": 1,
-        "shared": min(8, cores),
-        "cores": max(0, cores - SPARE) if device.type == "cuda" else 1,
-    }
+    many, side_by_side = max(0, cores - SPARE) if device.type == "cuda" else 1, min(8, cores)
+    return {"quiet": 1, "several": side_by_side, "card": 1, "shared": side_by_side, "cores": many}
 
 
 def startable(
@@ -50,16 +46,16 @@ def startable(
     """The step to begin now; None to wait.
 
     The first one that fits into the time is next, and nothing overtakes it but trainings on the processor, which are
-    begun beside a training on the card alone, or when nothing else is left.
+    begun beside a training on the card, or when nothing else is left.
     """
     lanes = [step.lane for step in running]
     first = next((step for step in pending if step.lane != "cores" and fits(step)), None)
     if first is not None:
-        beside = {first.lane, "cores"} if first.lane != "quiet" else set()
+        beside = {"quiet": set(), "several": {"several"}}.get(first.lane, {first.lane, "cores"})
         if set(lanes) <= beside and lanes.count(first.lane) < most[first.lane]:
             return first
-    busy = {"card", "shared"} & set(lanes) or first is None
-    if busy and "quiet" not in lanes and lanes.count("cores") < most["cores"]:
+    trains = {"card", "shared"} & set(lanes) or first is None
+    if trains and not {"quiet", "several"} & set(lanes) and lanes.count("cores") < most["cores"]:
         return next((step for step in pending if step.lane == "cores" and fits(step)), None)
     return None
 
