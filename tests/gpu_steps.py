@@ -39,3 +39,14 @@ def hangs(setting: Setting) -> Found:
 
 def large(setting: Setting) -> Found:
     return Found(files={"large.bin": os.urandom(2**12)})
+
+
+def meets(setting: Setting, own: Path, other: Path) -> Found:
+    """Waits until the other one has begun too."""
+    own.touch()
+    until = time.monotonic() + 50
+    while not other.exists():
+        if time.monotonic() > until:
+            return Found(wrong=["it was alone"])
+        time.sleep(0.05)
+    return Found()

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from experiments import table
-from experiments.gpu import cells, records, trainings, work
+from experiments.gpu import cells, notebooks, records, trainings, work
 from experiments.gpu.__main__ import listed, main
 from experiments.gpu.draws import case
 from experiments.gpu.notebooks import FOLDER
@@ -185,6 +185,21 @@ def test_steps_that_end_in_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "b/stops", "a/raises", "b/dies", "b/wrong", "c/needs",
     ]  # fmt: skip
     assert "a/first: done, 0.0 minutes" in said
+
+
+def test_several_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits for the other, so they are done at the same time; what comes after is done alone."""
+    monkeypatch.setattr(work, "limits", lambda device: MOST)
+    one, two, log = (tmp_path / name for name in ("one", "two", "log"))
+    some = [
+        Step("a/one", 0.0, partial(gpu_steps.meets, own=one, other=two), lane="several"),
+        Step("a/two", 0.0, partial(gpu_steps.meets, own=two, other=one), lane="several"),
+        Step("a/last", 0.0, partial(gpu_steps.good, log=log, name="last")),
+    ]
+    said: list[str] = []
+    states = work.work(some, {}, setting(tmp_path), Records(tmp_path / "out"), said.append)
+    assert states == dict.fromkeys(("a/one", "a/two", "a/last"), "done")
+    assert said[-1].startswith("a/last: ")
 
 
 def test_a_step_that_does_not_stop_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -450,6 +465,43 @@ def test_text_of_the_packages(tmp_path: Path) -> None:
     trainings.copy(source, tmp_path / "target", 250)
     copied = sorted(str(path.relative_to(tmp_path / "target")) for path in (tmp_path / "target").rglob("*.py"))
     assert copied == ["a/one.py", "b/two.py"]
+
+
+def test_the_package_of_a_notebook_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each state of the package; and a process that was faster is left its own."""
+    made: list[Path] = []
+
+    def make(target: Path) -> str:
+        made.append(target)
+        (target / "rope_lessons").touch()
+        faster = tmp_path / "wheel" / "faster"
+        if notebooks.digest() == "faster":
+            faster.mkdir()
+            (faster / "made_by").write_text("another process")
+        return "this one"
+
+    monkeypatch.setattr(notebooks, "make", make)
+    first, said = notebooks.installed(tmp_path)
+    assert notebooks.installed(tmp_path) == (first, said)
+    assert (said, len(made)) == ("this one", 1)
+    monkeypatch.setattr(notebooks, "digest", lambda: "faster")
+    assert notebooks.installed(tmp_path)[1] == "another process"
+    assert len(list((tmp_path / "wheel").iterdir())) == 2
+
+
+def test_the_wheel_or_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert notebooks.make(tmp_path / "wheel").startswith("the wheel rope_lessons-")
+    copied = "a copy of the package, since the wheel could not be built: "
+
+    def fails(target: Path) -> str:
+        raise subprocess.CalledProcessError(1, "build", stderr="Traceback …\nan old setuptools\n")
+
+    monkeypatch.setattr(notebooks, "unpacked_wheel", fails)
+    assert notebooks.make(tmp_path / "copy") == f"{copied}an old setuptools"
+    monkeypatch.setattr(notebooks, "absent", list)
+    assert notebooks.make(tmp_path / "none") == f"{copied}setuptools is not here"
+    for made in ("wheel", "copy", "none"):
+        assert (tmp_path / made / "rope_lessons" / "data" / "bench_cpu.json").exists()
 
 
 def test_the_cells_of_a_notebook(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
     python -m experiments.gpu --list --have results/gpu                               # what is done, and what is left
     python -m experiments.gpu --store --have results/gpu                              # into the book, once it is there
 
-Takes about 4 hours of an H200 in all, in pieces of any length.
+Takes about 3 to 4 hours of an H200 in all, in pieces of any length: an estimate, for it has not run on one yet.
 
 A result is written as soon as its step is done, into one of at most six files of at most 15 MB in the folder of --out.
 What is in the folder of --have, or in a folder in it, is not done again; nor is what is in that of --out already. What

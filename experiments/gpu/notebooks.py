@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -59,26 +61,52 @@ def one(setting: Setting, name: str) -> Found:
 
 
 def installed(work: Path) -> tuple[Path, str]:
-    """A folder with the package as the wheel has it, and how it was made. It is made once on a machine."""
-    target = work.resolve() / "wheel"
-    said = target / "made_by"
-    if not said.exists():
-        shutil.rmtree(target, ignore_errors=True)
-        target.mkdir(parents=True)
-        said.write_text(make(target), "utf8")
-    return target, said.read_text("utf8")
+    """A folder with this package as the wheel has it, and how it was made. It is made once on a machine."""
+    target = work.resolve() / "wheel" / digest()
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = Path(tempfile.mkdtemp(dir=target.parent))
+        (unfinished / "made_by").write_text(make(unfinished), "utf8")
+        with contextlib.suppress(OSError):  # another process was faster
+            unfinished.rename(target)
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return target, (target / "made_by").read_text("utf8")
+
+
+def digest() -> str:
+    """Of the package: between two commands on a machine it may change."""
+    found = hashlib.sha256()
+    for path in sorted((ROOT / "rope_lessons").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            found.update(f"{path.relative_to(ROOT).as_posix()}\0".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+SKIPPED = shutil.ignore_patterns("__pycache__")
 
 
 def make(target: Path) -> str:
-    """Build the wheel and unpack it; where it cannot be built, copy the package's folder."""
-    skipped = shutil.ignore_patterns("__pycache__")
-    if absent(("setuptools",)):
-        shutil.copytree(ROOT / "rope_lessons", target / "rope_lessons", ignore=skipped)
-        return "a copy of the package: setuptools is not here to build the wheel"
+    """Build the wheel and unpack it; where it cannot be built, copy the package's folder, and say why."""
+    try:
+        if absent(("setuptools",)):
+            raise ImportError("setuptools is not here")
+        return unpacked_wheel(target)
+    except (ImportError, subprocess.CalledProcessError) as error:
+        why = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
+        shutil.copytree(ROOT / "rope_lessons", target / "rope_lessons", ignore=SKIPPED)
+        return f"a copy of the package, since the wheel could not be built: {why}"
+
+
+def unpacked_wheel(target: Path) -> str:
+    """Build the wheel and unpack it.
+
+    Raises:
+        CalledProcessError: it cannot be built.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for name in BUILT:
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, f"{folder}/{name}", ignore=skipped)
+                shutil.copytree(ROOT / name, f"{folder}/{name}", ignore=SKIPPED)
             else:
                 shutil.copy(ROOT / name, folder)
         program = "from setuptools import build_meta; print(build_meta.build_wheel('.'))"
