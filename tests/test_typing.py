@@ -67,3 +67,12 @@ def test_options_are_those_of_the_table() -> None:
     assert get_type_hints(schemes._Options) == wanted
     options = {option for name in schemes.SCHEMES for option in schemes.options_of(name)}
     assert wanted.keys() - knobs.keys() == options - knobs.keys() - {"dim", "base"}
+
+
+def test_all_but_the_tests_themselves_is_checked() -> None:
+    """``make lint`` checks the types of the package, of what measures and builds, and of what tests share."""
+    settings = (ROOT / "pyproject.toml").read_text("utf8").partition("[tool.mypy]\nfiles = [")[2].partition("\n]")[0]
+    checked = {file for name in re.findall('"(.*?)"', settings) for file in [ROOT / name, *(ROOT / name).rglob("*.py")]}
+    folders = ("rope_lessons", "experiments", "tools", "tests")
+    found = {file for name in folders for file in (ROOT / name).rglob("*.py")}
+    assert {file for file in found - checked if not file.name.startswith("test_")} == {ROOT / "tests" / "__init__.py"}
