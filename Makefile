@@ -35,9 +35,9 @@ notebooks: .venv/.installed
 # 1. the package and the ledgers; 2. every chapter, with the wheel alone, its outputs compared with the committed notebook
 # (this fills the execution cache); 3. the book, built from that cache, in a browser.
 test: .venv/.installed
-	$(TEST) pytest -n 2 --ignore=tests/book --ignore=tests/notebooks
+	$(TEST) pytest -n 2 --dist=worksteal --ignore=tests/book --ignore=tests/notebooks
 	$(TEST) tests.alone
-	$(TEST) pytest -n 2 tests/notebooks tests/book
+	$(TEST) pytest -n 2 --dist=worksteal tests/notebooks tests/book
 
 lint: .venv/.installed
 	$(BIN)/pre-commit run --all-files
