@@ -418,14 +418,14 @@ def test_a_bare_machine_and_a_plain_copy(tmp_path: Path) -> None:
     fresh.add(python, "torch", "numpy")
     only = [
         "right/calls/float32", "right/caches", "right/tests", "right/kernels", "notebooks/quickstart", "engine/merge",
-        "engine/rotation", "engine/decode", "engine/training", "table/gau-25m/0/rope-logn", "chomsky/even_pairs/rnn",
+        "engine/rotation", "engine/decode", "engine/training", "table/gau-25m/0/rope", "chomsky/even_pairs/rnn",
     ]  # fmt: skip
     line = ["-m", "experiments.gpu", "--dry", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
     done = fresh.run(python, *line, "--only", *only, cwd=copy, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr[-3000:]
     found = {one.step: one for one in read([tmp_path / "out"], pytest.fail)}
     missing = {name: one.content["wrong"][0] for name, one in found.items() if one.state == "missing"}
-    assert missing.keys() == {"right/tests", "table/gau-25m/0/rope-logn", "chomsky/even_pairs/rnn/none"}
+    assert missing.keys() == {"right/tests", "table/gau-25m/0/rope", "chomsky/even_pairs/rnn/none"}
     assert missing["chomsky/even_pairs/rnn/none"] == "it needs tqdm, safetensors, not installed here"
     assert {one.state for name, one in found.items() if name not in missing} == {"done"}, done.stdout
     assert {one.content["commit"] for one in found.values()} == {None}
