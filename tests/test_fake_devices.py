@@ -47,12 +47,12 @@ from rope_lessons.chomsky.grid import CONFIGURATIONS, Job
 from rope_lessons.chomsky.training import Protocol, Training
 from rope_lessons.engine import flex, kernels
 from rope_lessons.kinds import KINDS
-from rope_lessons.lab import model, sizes, training
+from rope_lessons.lab import sizes, training
 from rope_lessons.lab.rows import OWN
 from rope_lessons.lab.table import finished, scoring
 from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.text import repeated_windows
-from rope_lessons.models import byte_lm, masked_lm, recall
+from rope_lessons.models import byte_lm, language_model, masked_lm, recall
 from rope_lessons.schemes import SCHEMES
 from tests.public import PUBLIC
 
@@ -617,8 +617,8 @@ def test_lab_evaluation(size: str, watch: Watch, monkeypatch: pytest.MonkeyPatch
     assert_on_cuda(scoring.score(made, drawing, windows))
     natural = scoring.cut(windows, 64)
     assert_on_cuda([natural, repeated_windows(natural, 32), passkey_windows(windows, 0.5)])
-    assert_on_cuda(model.generate(made, whole(2, 5), 3))
-    assert_on_cuda(model.generate(made, whole(2, 5), 3, temperature=1.0, generator=torch.Generator(CUDA)))
+    assert_on_cuda(language_model.generate(made, whole(2, 5), 3))
+    assert_on_cuda(language_model.generate(made, whole(2, 5), 3, temperature=1.0, generator=torch.Generator(CUDA)))
 
 
 # --- the Chomsky benchmark -------------------------------------------------------------------------------------------

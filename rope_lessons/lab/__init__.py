@@ -4,7 +4,6 @@ from rope_lessons.lab import (
     checkpoint,
     deep_norm,
     gau,
-    model,
     rows,
     sizes,
     speed,
@@ -12,14 +11,12 @@ from rope_lessons.lab import (
     text,
     tiger,
     training,
-    transformer,
 )
 
 __all__ = [
     "checkpoint",
     "deep_norm",
     "gau",
-    "model",
     "rows",
     "sizes",
     "speed",
@@ -27,5 +24,4 @@ __all__ = [
     "text",
     "tiger",
     "training",
-    "transformer",
 ]

@@ -8,8 +8,8 @@ import torch
 
 from rope_lessons._checks import check_choice
 from rope_lessons.lab.gau import GatedAttentionLM, GAUConfig
-from rope_lessons.lab.model import LanguageModel, count_parameters, materialise
-from rope_lessons.lab.transformer import TransformerConfig, TransformerLM
+from rope_lessons.models.language_model import LanguageModel, count_parameters, materialise
+from rope_lessons.models.transformer import TransformerConfig, TransformerLM
 from rope_lessons.schemes import Plan
 
 ModelConfig = GAUConfig | TransformerConfig

@@ -1,5 +1,5 @@
 """The models of the chapters: small, whole in one file each, trained in minutes on a CPU."""
 
-from rope_lessons.models import byte_lm, masked_lm, pretrained, recall
+from rope_lessons.models import byte_lm, initial, language_model, masked_lm, pretrained, recall, transformer
 
-__all__ = ["byte_lm", "masked_lm", "pretrained", "recall"]
+__all__ = ["byte_lm", "initial", "language_model", "masked_lm", "pretrained", "recall", "transformer"]

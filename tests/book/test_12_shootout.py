@@ -18,10 +18,11 @@ import rope_lessons as rl
 from rope_lessons.exercises import shootout as exercises
 from rope_lessons.figures import lab as lab_figures
 from rope_lessons.lab import sizes
-from rope_lessons.lab.deep_norm import TRUNCATED_STD, deep_norm, first_step
+from rope_lessons.lab.deep_norm import deep_norm, first_step
 from rope_lessons.lab.gau import GatedAttentionUnit, GAUConfig
 from rope_lessons.lab.tiger import Tiger
 from rope_lessons.lab.training import Recipe
+from rope_lessons.models.initial import TRUNCATED_STD
 from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]

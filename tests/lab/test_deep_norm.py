@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from rope_lessons.lab import sizes
-from rope_lessons.lab.deep_norm import deep_norm, first_step, truncated_normal_
+from rope_lessons.lab.deep_norm import deep_norm, first_step
 from rope_lessons.lab.gau import GAUConfig
 from rope_lessons.lab.tiger import Tiger, parameter_groups
+from rope_lessons.models.initial import truncated_normal_
 
 DEPTHS = (2, 8, 32)
 

@@ -13,9 +13,9 @@ import rope_lessons as rl
 from rope_lessons import METHODS, KVCache
 from rope_lessons.lab import sizes
 from rope_lessons.lab.gau import GAUConfig
-from rope_lessons.lab.model import LanguageModel, generate
-from rope_lessons.lab.transformer import TransformerConfig
 from rope_lessons.models import byte_lm, recall
+from rope_lessons.models.language_model import LanguageModel, generate
+from rope_lessons.models.transformer import TransformerConfig
 
 CONFIGS = {
     "gau": GAUConfig(vocabulary=23, width=16, layers=3, key_dim=8),

@@ -1,7 +1,7 @@
 """What the language models of the lab share: tokens in, scores out, one scheme per layer in between.
 
 A model gives a layer, :class:`~rope_lessons.lab.gau.GatedAttentionLM` and
-:class:`~rope_lessons.lab.transformer.TransformerLM`; what is around the layers is here, once.
+:class:`~rope_lessons.models.transformer.TransformerLM`; what is around the layers is here, once.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_bool, check_count, check_dim
-from rope_lessons.lab.deep_norm import truncated_normal_
-from rope_lessons.lab.model import EPSILON, Attend, KeyShift, LanguageModel
+from rope_lessons.models.initial import truncated_normal_
+from rope_lessons.models.language_model import EPSILON, Attend, KeyShift, LanguageModel
 from rope_lessons.schemes import Plan
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import rope_lessons as rl
 from rope_lessons import METHODS, Scheme
 from rope_lessons.lab import sizes
-from rope_lessons.lab.transformer import TransformerConfig, TransformerLM
+from rope_lessons.models.transformer import TransformerConfig, TransformerLM
 from tests.equation import attention_by_equation
 
 SMALL = TransformerConfig(vocabulary=11, width=12, layers=2, heads=4, kv_heads=2, head_dim=6, hidden=10)
