@@ -45,7 +45,7 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 @pytest.fixture(autouse=True)
 def _fast_path_for_short_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     """ "auto" takes flash wherever it can, as it does for long texts."""
-    monkeypatch.setattr(flash, "CPU_PAIRS", 0)
+    monkeypatch.setattr(flash, "CPU_SCORES", 0)
 
 
 @pytest.fixture

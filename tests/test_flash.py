@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -791,13 +792,16 @@ def test_what_it_cannot_do(name: str) -> None:
 
 
 def test_auto() -> None:
-    """Short texts and what flash cannot do go to the reference, the rest to flash."""
+    """Short texts and what flash cannot do go to the reference, the rest to flash. What counts is all scores: those
+    of every row of the batch and every head."""
     scheme = Scheme(ROPE, window=16, slope=0.0)
-    for length, name in ((512, "reference"), (513, "flash")):
-        inputs = make(torch.device("cpu"), torch.float32, length, heads=1)
-        assert rl.explain_backend(*inputs, scheme).startswith(f"{name}: ")
-        assert torch.equal(rl.attention(*inputs, scheme), rl.attention(*inputs, scheme, backend=name))
-    assert length**2 > flash.CPU_PAIRS
+    for heads in (1, 8):
+        most = math.isqrt(flash.CPU_SCORES // heads)
+        for length, name in ((most, "reference"), (most + 1, "flash")):
+            inputs = make(torch.device("cpu"), torch.float32, length, heads=heads)
+            assert rl.explain_backend(*inputs, scheme).startswith(f"{name}: ")
+            assert torch.equal(rl.attention(*inputs, scheme), rl.attention(*inputs, scheme, backend=name))
+    inputs = make(torch.device("cpu"), torch.float32, 513, heads=1)
     assert "near and far" in rl.explain_backend(*inputs, scheme)
     assert "one kernel call" in rl.explain_backend(*inputs, Scheme(ROPE))
     assert "document" in rl.explain_backend(*inputs, Scheme(ROPE), document_ids=torch.arange(513) // 100)
