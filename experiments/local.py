@@ -32,6 +32,7 @@ from rope_lessons.methods import METHODS, Method
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.schemes import LogN, Plan, Scheme, scheme
 from rope_lessons.stored import write_whole
+from rope_lessons.streaming import streaming_attention
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config(steps=800)
@@ -106,7 +107,7 @@ def masks() -> dict[str, tuple[Plan, dict]]:
         true = scheme("lambda", dim=DIM, visible_window=WINDOW, sinks=sinks)
         capped = scheme("rerope", dim=DIM, window=WINDOW, visible_window=WINDOW, sinks=sinks)
         found[f"true distance, {sinks}"] = ((true,) * 2, {})
-        found[f"StreamingLLM, {sinks}"] = ((true,) * 2, {"attend": recall.attend_streaming})
+        found[f"StreamingLLM, {sinks}"] = ((true,) * 2, {"attend": streaming_attention})
         found[f"LM-Infinite, {sinks}"] = ((capped,) * 2, {})
     return found
 

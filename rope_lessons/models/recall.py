@@ -15,8 +15,7 @@ from torch import Tensor
 
 from rope_lessons.engine import attention
 from rope_lessons.models import byte_lm
-from rope_lessons.rotary import apply_rotary
-from rope_lessons.schemes import Plan, Scheme, default_base_scale
+from rope_lessons.schemes import Plan, Scheme
 
 START, QUESTION = 0, 1  # bytes that no text contains
 SECRET, ANSWER, LETTERS = 128, ord("A"), 26  # secret byte 128 + n, answer "A" + n
@@ -103,26 +102,3 @@ def attention_weights(model: byte_lm.ByteLM, tokens: Tensor, plan: Plan | None =
 
     model(tokens, plan, attend)
     return weights
-
-
-def attend_streaming(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
-    """StreamingLLM over a whole text at once, for a scheme with a visible window and sinks: what its cache gives.
-
-    Two attentions over disjoint keys, merged by their log-sum-exp: the window at its true distances, and the sinks
-    that have left the window, seen from the place of the query in the cache. The scores of the sinks are
-    ``(seq, sinks)``.
-    """
-    window, sinks = scheme.visible_window, scheme.sinks
-    if window is None or scheme.frequencies is None or not sinks:
-        raise ValueError(f"scheme must have frequencies, a visible_window and sinks, got {scheme!r}")
-    near, near_lse = attention(q, k, v, scheme.replace(sinks=0), return_lse=True)
-    frequencies = scheme.frequencies(k.shape[2], q.device)
-    token = torch.arange(q.shape[2], device=q.device)
-    in_cache = token.clamp(max=window + sinks - 1)  # place of the query in the cache, which grows until it is full
-    turned_q = apply_rotary(q, in_cache, frequencies, layout=scheme.layout)
-    turned_k = apply_rotary(k[:, :, :sinks], token[:sinks], frequencies, layout=scheme.layout)
-    in_window = token.unsqueeze(-1) - token[:sinks] < window  # (seq, sinks): there the window has them already
-    scores = turned_q @ turned_k.transpose(-1, -2) * default_base_scale(scheme, q.shape[-1])
-    scores = scores.masked_fill(in_window, -torch.inf)
-    total = torch.logaddexp(near_lse, scores.logsumexp(dim=-1)).unsqueeze(-1)
-    return near * (near_lse.unsqueeze(-1) - total).exp() + (scores - total).exp() @ v[:, :, :sinks]

@@ -14,6 +14,7 @@ import rope_lessons as rl
 from rope_lessons.figures import local as figures
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.stored import DATA, results
+from rope_lessons.streaming import streaming_attention
 from tests.book.drawn import Drawn
 
 STORED = results("local")
@@ -103,7 +104,7 @@ def test_eq_local_streaming(window, sinks):
     """A cache that is trimmed step by step, positions counted inside it, against the distances of the equation."""
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 1, 2, 20, 8, dtype=torch.float64)
-    at_once = recall.attend_streaming(q, k, v, rl.scheme("lambda", dim=8, visible_window=window, sinks=sinks))
+    at_once = streaming_attention(q, k, v, rl.scheme("lambda", dim=8, visible_window=window, sinks=sinks))
     for i in range(20):
         kept = [j for j in range(i + 1) if j < sinks or i - j < window]
         place = torch.arange(len(kept))
@@ -132,7 +133,7 @@ def test_eq_local_infinite(window, sinks):
         weights = ((turned * k[:, :, kept]).sum(-1) / 8**0.5).softmax(-1)
         expected = torch.einsum("bhj,bhjd->bhd", weights, v[:, :, kept])
         torch.testing.assert_close(out[:, :, i], expected, rtol=0, atol=1e-12)
-    streaming = recall.attend_streaming(q, k, v, rl.scheme("lambda", dim=8, visible_window=window, sinks=sinks))
+    streaming = streaming_attention(q, k, v, rl.scheme("lambda", dim=8, visible_window=window, sinks=sinks))
     assert torch.allclose(out, streaming, atol=1e-12) == (sinks == 1)
 
 
@@ -296,7 +297,7 @@ def test_recomputes_rows_of_the_shipped_model():
     near = (rl.scheme("window", dim=64, visible_window=32),) * 2
     lam = (rl.scheme("lambda", dim=64, visible_window=32, sinks=1),) * 2
     (stored,) = STORED["sinks"].where(model="rope", seed=0)
-    for name, plan, options in (("window", near, {}), ("StreamingLLM, 1", lam, {"attend": recall.attend_streaming})):
+    for name, plan, options in (("window", near, {}), ("StreamingLLM, 1", lam, {"attend": streaming_attention})):
         _, loss = byte_lm.evaluate(reader, windows, 512, plan, **options)
         assert abs(float(loss.mean()) - stored["loss"][name]) < 0.02
     weights = recall.attention_weights(model, recall.with_start(windows[:, :64]))
@@ -427,7 +428,7 @@ def test_attention_weights_are_the_weights():
         torch.testing.assert_close(layer.sum(dim=-1), torch.ones(2, 2, 20))
         assert (layer.triu(1) == 0).all()
     with pytest.raises(ValueError, match="scheme must have frequencies, a visible_window and sinks"):
-        recall.attend_streaming(*torch.randn(3, 1, 1, 4, 8), rl.scheme("rope", dim=8))
+        streaming_attention(*torch.randn(3, 1, 1, 4, 8), rl.scheme("rope", dim=8))
 
 
 # --- what the chapter says about libraries -------------------------------------------------------------------------
