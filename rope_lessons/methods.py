@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
 from typing import Any
 
 from torch import Tensor
 
-from rope_lessons._checks import check_choice, check_count, check_parts, check_positive, check_size, not_among, shown
+from rope_lessons._checks import (
+    check_choice,
+    check_count,
+    check_not_negative,
+    check_parts,
+    check_positive,
+    check_size,
+    not_among,
+    shown,
+)
 from rope_lessons.random_positions import check_equal_mean, equal_mean_positions, grid_positions, random_positions
 from rope_lessons.schemes import (
     NAMED,
@@ -24,8 +34,11 @@ from rope_lessons.schemes import (
     scheme,
     with_knobs,
 )
+from rope_lessons.self_extend import self_extend_attention
+from rope_lessons.streaming import streaming_attention
 
 Positions = Callable[..., Tensor]  # (length, *, batch, generator, device) -> positions, as the samplers of chapter 10
+Schedule = Callable[[int], Plan]  # the number of a step, from 0 -> the plan that it is trained with
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,10 @@ class Method:
         name: of the row.
         train, test: plans, one scheme per layer. They differ where a method acts in one phase only.
         train_positions, test_positions: samplers of positions; None for 0, 1, 2, …
+        schedule: the plan of every step of the training, where it changes; None for ``train`` throughout. Then
+            ``train`` is that of step 0.
+        attend: the attention at test where no scheme says it, called as :func:`~rope_lessons.attention` is; None for
+            that one.
 
     Raises:
         TypeError, ValueError: plans that are not tuples of schemes, of different length, or empty; samplers that cannot
@@ -50,13 +67,15 @@ class Method:
     test: Plan
     train_positions: Positions | None = None
     test_positions: Positions | None = None
+    schedule: Schedule | None = None
+    attend: Callable[..., Tensor] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise TypeError(f"name must be a string, got {shown(self.name)}")
-        for name, sampler in (("train_positions", self.train_positions), ("test_positions", self.test_positions)):
-            if sampler is not None and not callable(sampler):
-                raise TypeError(f"{name} must be a sampler of positions, a function, or None, got {shown(sampler)}")
+        for name, what in _FUNCTIONS.items():
+            if (value := getattr(self, name)) is not None and not callable(value):
+                raise TypeError(f"{name} must be {what}, a function, or None, got {shown(value)}")
         for name, plan in (("train", self.train), ("test", self.test)):
             if not isinstance(plan, tuple) or not all(isinstance(layer, Scheme) for layer in plan):
                 raise TypeError(f"{name} must be a plan (a tuple of one Scheme per layer), got {shown(plan)}")
@@ -64,6 +83,19 @@ class Method:
             raise ValueError(
                 f"train and test must be plans over the same layers, got {len(self.train)} and {len(self.test)} schemes"
             )
+
+    def train_plan(self, step: int) -> Plan:
+        """The plan that a step is trained with; steps are counted from 0."""
+        return self.train if self.schedule is None else self.schedule(step)
+
+
+# Fields of a method that hold functions, and of which kind.
+_FUNCTIONS = {
+    "train_positions": "a sampler of positions",
+    "test_positions": "a sampler of positions",
+    "schedule": "a schedule of plans",
+    "attend": "an attention",
+}
 
 
 def _trained_scale(scale: LogN | None) -> LogN | None:
@@ -114,6 +146,57 @@ def _invleaky(*, layers: int, dim: int, window: int, slope: float, base: float =
     return Method("invleaky", (train,) * layers, (test,) * layers)
 
 
+@dataclass(frozen=True)
+class _InTurn:
+    """A schedule that takes its plans in turn."""
+
+    plans: tuple[Plan, ...]
+
+    def __call__(self, step: int) -> Plan:
+        return self.plans[step % len(self.plans)]
+
+
+def _invleaky_moving(
+    *, layers: int, dim: int, windows: Sequence[int], slopes: Sequence[float], base: float = 10_000.0, **knobs: Any
+) -> Method:
+    """InvLeaky ReRoPE whose window and slope change with every step, so that training visits other distances."""
+    check_parts("layers", layers)
+    for name, values in (("windows", windows), ("slopes", slopes)):
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise TypeError(f"{name} must be a list of at least one number, got {shown(values)}")
+    for window in windows:
+        check_count("each of windows", window)
+    for slope in slopes:
+        check_not_negative("each of slopes", slope)
+    visited = [(windows[n % len(windows)], slopes[n % len(slopes)]) for n in range(math.lcm(len(windows), len(slopes)))]
+    bent = [scheme("invleaky", dim=dim, base=base, window=window, slope=slope, **knobs) for window, slope in visited]
+    plans = tuple((row,) * layers for row in bent)
+    test = scheme("rope", dim=dim, base=base, **knobs)
+    return Method("invleaky-moving", plans[0], (test,) * layers, schedule=_InTurn(plans))
+
+
+def _self_extend(*, layers: int, dim: int, window: int, group: int, base: float = 10_000.0, **knobs: Any) -> Method:
+    """Self-Extend: far keys by the numbers of their groups. Its distances are no setting of a scheme."""
+    check_parts("layers", layers)
+    check_count("window", window, least=1)
+    check_count("group", group, least=1)
+    test = scheme("rope", dim=dim, base=base, **knobs)
+    train = test.replace(scale=_trained_scale(test.scale))
+    attend = _Bound(self_extend_attention, window=window, group=group)
+    return Method("self-extend", (train,) * layers, (test,) * layers, attend=attend)
+
+
+def _streaming(
+    *, layers: int, dim: int, visible_window: int, sinks: int = 4, base: float = 10_000.0, **knobs: Any
+) -> Method:
+    """StreamingLLM: a window and the first tokens, which are seen from the query's place in the cache."""
+    check_parts("layers", layers)
+    options: dict[str, Any] = {"dim": dim, "base": base, **knobs}
+    test = scheme("lambda", visible_window=visible_window, sinks=sinks, **options)
+    train = scheme("rope", **options).replace(scale=_trained_scale(test.scale))
+    return Method("streaming", (train,) * layers, (test,) * layers, attend=streaming_attention)
+
+
 def _hwfa_plan(layers: int, full: tuple[int, ...], window_layer: Scheme, full_layer: Scheme) -> Plan:
     return tuple(full_layer if layer in full else window_layer for layer in range(layers))
 
@@ -149,11 +232,11 @@ def _hwfa2(
     return Method("hwfa2", _hwfa_plan(layers, full, near, train), _hwfa_plan(layers, full, near, test))
 
 
-class _Sampler(partial[Tensor]):
-    """A sampler with its options. Equal settings are equal, so that two equal methods are, also after pickling."""
+class _Bound(partial[Tensor]):
+    """A function with its options. Equal settings are equal, so that two equal methods are, also after pickling."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Sampler) and (self.func, self.keywords) == (other.func, other.keywords)
+        return isinstance(other, _Bound) and (self.func, self.keywords) == (other.func, other.keywords)
 
     def __hash__(self) -> int:
         return hash((self.func, frozenset(self.keywords.items())))
@@ -175,8 +258,8 @@ def _random_positions(
     """Sorted random subsets in training; at test the even grid, or ("random") the same draws, as published."""
     check_choice("test", test, ("grid", "random"))
     check_size("max_length", max_length)
-    drawn = _Sampler(random_positions, max_length=max_length)
-    at_test = drawn if test == "random" else _Sampler(grid_positions, max_length=max_length)
+    drawn = _Bound(random_positions, max_length=max_length)
+    at_test = drawn if test == "random" else _Bound(grid_positions, max_length=max_length)
     return _encoder("random-positions", layers, drawn, at_test, dim=dim, base=base, **knobs)
 
 
@@ -196,7 +279,7 @@ def _equal_mean(
     if mean is not None:
         check_positive("mean", mean)  # or every position is 0
     options = {"distribution": distribution, "mean": mean, "max_length": max_length, "alpha": alpha}
-    drawn = _Sampler(equal_mean_positions, **options)
+    drawn = _Bound(equal_mean_positions, **options)
     return _encoder("equal-mean", layers, drawn, None, dim=dim, base=base, **knobs)
 
 
@@ -210,8 +293,11 @@ METHODS: dict[str, Callable[..., Method]] = _Methods(
     {
         **{name: _row(name) for name in SCHEMES},
         "invleaky": _listed("invleaky", _invleaky, {}),
+        "invleaky-moving": _listed("invleaky-moving", _invleaky_moving, {}),
         "random-positions": _listed("random-positions", _random_positions, {}),
         "equal-mean": _listed("equal-mean", _equal_mean, {}),
+        "self-extend": _listed("self-extend", _self_extend, {}),
+        "streaming": _listed("streaming", _streaming, {}),
         "hwfa": _listed("hwfa", _hwfa),
         "hfwa": _listed("hfwa", _hwfa),  # the spelling of the articles' tables
         "hwfa2": _listed("hwfa2", _hwfa2),

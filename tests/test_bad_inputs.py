@@ -202,6 +202,8 @@ ENTRIES: dict[str, Entry] = {
             "test": (ROPE,),
             "train_positions": rl.random_positions.random_positions,
             "test_positions": rl.random_positions.grid_positions,
+            "schedule": METHODS["invleaky-moving"](layers=1, dim=8, windows=(2,), slopes=(4,)).schedule,
+            "attend": rl.attention,
         },
     ),
     "scheme_from_hf": (
@@ -252,6 +254,9 @@ ROWS: dict[str, dict[str, Any]] = {  # what the names of the table take beside d
     "rerope": {"window": 2},
     "leaky-rerope": {"window": 2, "slope": 0.5},
     "invleaky": {"window": 2, "slope": 4},
+    "invleaky-moving": {"windows": (2, 3), "slopes": (4,)},
+    "self-extend": {"window": 2, "group": 2},
+    "streaming": {"visible_window": 2, "sinks": 1},
     "random-positions": {"max_length": 64, "test": "grid"},
     "equal-mean": {"distribution": "exponential", "mean": 2, "max_length": None, "alpha": None},
     "hwfa": {"visible_window": 2, "train_length": 64},

@@ -390,6 +390,9 @@ def test_copies_are_the_same_scheme(name: str) -> None:
 def test_copies_are_the_same_method(name: str) -> None:
     windows = {"dim": 8, "visible_window": 4, "train_length": 8}
     rows: dict[str, dict[str, Any]] = {"hwfa": windows, "hfwa": windows, "hwfa2": {**windows, "window": 4}}
+    rows["invleaky-moving"] = {"dim": 8, "windows": (4, 5), "slopes": (4,)}
+    rows["self-extend"] = {"dim": 8, "window": 4, "group": 2}
+    rows["streaming"] = {"dim": 8, "visible_window": 4}
     method = rl.METHODS[name](layers=2, **(rows.get(name) or {"dim": 8, **OPTIONS.get(name, {})}))
     for other in (copy.deepcopy(method), pickle.loads(pickle.dumps(method))):
         assert other == method

@@ -1148,6 +1148,21 @@ CASES: dict[str, list[Case]] = {
         ],
         *not_a_count("layers", lambda v: METHODS["rope"](layers=v, dim=8), 1),
         *not_a_count("layers", lambda v: METHODS["invleaky"](layers=v, dim=8, window=2, slope=4), 1),
+        (
+            lambda: METHODS["invleaky-moving"](layers=2, dim=8, windows=(), slopes=(4,)),
+            TypeError,
+            "windows must be a list of at least one number, got ()",
+        ),
+        (
+            lambda: METHODS["invleaky-moving"](layers=2, dim=8, windows=(4,), slopes=16),
+            TypeError,
+            "slopes must be a list of at least one number, got 16",
+        ),
+        (
+            lambda: Method("m", (ROPE,), (ROPE,), schedule=3),
+            TypeError,
+            "schedule must be a schedule of plans, a function",
+        ),
         *not_a_count("layers", lambda v: METHODS["hwfa"](layers=v, dim=8, visible_window=2, train_length=4), 2),
         *not_a_count("layers", lambda v: METHODS["hwfa2"](layers=v, dim=8, visible_window=2, window=4), 1),
         *not_a_count(

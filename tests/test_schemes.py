@@ -216,11 +216,38 @@ def test_every_method_runs(device: torch.device) -> None:
         settings.pop("base", None)
     options["hwfa"] = options["hfwa"] = {"visible_window": 4, "train_length": 16}
     options["hwfa2"] = {"visible_window": 4, "window": 8, "train_length": 16}
+    options["invleaky-moving"] = {"windows": (4, 5), "slopes": (16,)}
+    options["self-extend"] = {"window": 4, "group": 2}
+    options["streaming"] = {"visible_window": 4}
     for name, build in METHODS.items():
         method = build(layers=2, dim=8, **options[name])
         assert isinstance(method, Method)
         for plan in (method.train, method.test):
             x = torch.randn(1, 2, 9, 8, device=device)
             for layer in plan:
-                x = rl.attention(x, x, x, layer)
+                x = (
+                    (method.attend or rl.attention)(x, x, x, layer)
+                    if plan is method.test
+                    else rl.attention(x, x, x, layer)
+                )
             assert x.isfinite().all()
+
+
+def test_a_window_that_moves() -> None:
+    """Sixteen steps visit every window once, and between them every whole distance from the first window on."""
+    method = METHODS["invleaky-moving"](layers=2, dim=8, windows=range(16, 32), slopes=(16,))
+    plans = [method.train_plan(step) for step in range(32)]
+    assert plans[:16] == plans[16:]
+    assert plans[0] == method.train
+    visited = {
+        int(distance)
+        for plan in plans
+        for distance in rl.rerope.leaky_distance(torch.arange(64), plan[0].window, plan[0].slope)
+    }
+    assert set(range(16 + 16 * 32)) <= visited
+    assert {layer.slope for layer in method.test} == {1.0}
+
+
+def test_a_method_that_does_not_change_is_trained_with_one_plan() -> None:
+    method = METHODS["rope"](layers=2, dim=8)
+    assert method.train_plan(0) is method.train_plan(999) is method.train

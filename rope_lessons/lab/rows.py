@@ -53,12 +53,12 @@ class TableRow:
     @property
     def training(self) -> Any:
         """What decides the weights. Rows in which it is equal share a model."""
-        return self.method.train, self.method.train_positions, self.normalized
+        return self.method.train, self.method.schedule, self.method.train_positions, self.normalized
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, scheme: Any, **options: Any) -> Tensor:
         """The attention of a model of this row, to be handed to its ``forward``."""
         q, k = (_unit(x) if name in self.normalized else x for name, x in (("q", q), ("k", k)))
-        return attention(q, k, v, scheme, **options)
+        return (self.method.attend or attention)(q, k, v, scheme, **options)
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def trainings(table: Iterable[TableRow]) -> dict[str, list[TableRow]]:
 
 def own_row(row: TableRow) -> TableRow:
     """The plan of training as a row."""
-    return TableRow(OWN, replace(row.method, test=row.method.train, test_positions=None), row.normalized)
+    return TableRow(OWN, replace(row.method, test=row.method.train, test_positions=None, attend=None), row.normalized)
 
 
 def hwfa_window(train_length: int, layers: int) -> int:

@@ -31,11 +31,12 @@ from rope_lessons._checks import (
 )
 from rope_lessons._extras import extra
 from rope_lessons.lab import checkpoint, sizes
-from rope_lessons.lab.rows import TableRow, rows
+from rope_lessons.lab.rows import TableRow, own_row, rows
 from rope_lessons.lab.text import Corpus, batch_of
 from rope_lessons.lab.tiger import Tiger, parameter_groups
 from rope_lessons.methods import Positions
 from rope_lessons.models import byte_lm
+from rope_lessons.schemes import Plan
 from rope_lessons.stored import Refusal, flush, locked, naming, write_whole
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -129,6 +130,16 @@ class Recipe:
         """The learning rate of a step."""
         return byte_lm.learning_rate(step, self.learning_rate, self.warmup, self.steps)
 
+    def windows(self, text: np.ndarray, step: int, rows: slice = slice(None)) -> Tensor:
+        """What a step reads, int64 ``(rows, train_length + 1)``; see :func:`~rope_lessons.lab.text.batch_of`."""
+        return batch_of(
+            text, step, seed=self.seed, batch=self.batch, length=self.train_length, copies=self.copies, rows=rows
+        )
+
+    def plan(self, step: int) -> Plan:
+        """What a step is trained with: one scheme per layer."""
+        return self.row.method.train_plan(step)
+
 
 def folder_of(recipe: Recipe, config: str, out: Path) -> Path:
     """Where a training is kept: one folder for each config, row and seed."""
@@ -141,7 +152,7 @@ def identity(recipe: Recipe, corpus_sha256: str) -> dict[str, Any]:
     drawn = row.method.train_positions
     return {
         **asdict(recipe),
-        "plan": repr(row.method.train),
+        "plan": repr(row.method.schedule or row.method.train),
         "positions": None if drawn is None else f"{drawn.func.__name__} {drawn.keywords}",  # type: ignore[attr-defined]
         "corpus": corpus_sha256,
     }
@@ -160,11 +171,11 @@ class Objective(nn.Module):
 
     def __init__(self, model: nn.Module, row: TableRow):
         super().__init__()
-        self.model, self.row = model, row
+        self.model, self.row = model, own_row(row)
 
-    def forward(self, windows: Tensor, positions: Tensor | None = None) -> Tensor:
+    def forward(self, windows: Tensor, positions: Tensor | None = None, plan: Plan | None = None) -> Tensor:
         """Windows ``(batch, length + 1)`` to nats per token."""
-        scores = self.model(windows[:, :-1], positions=positions, attend=self.row.attend)
+        scores = self.model(windows[:, :-1], plan, positions=positions, attend=self.row.attend)
         return F.cross_entropy(scores.flatten(0, 1).float(), windows[:, 1:].flatten())
 
 
@@ -593,20 +604,12 @@ class Run:
         recipe, mine = self.recipe, slice(self.own.rank, None, self.own.size)
         for group in self.optimizer.param_groups:
             group["lr"] = recipe.rate(number)
-        windows = batch_of(
-            self.corpus.train,
-            number,
-            seed=recipe.seed,
-            batch=recipe.batch,
-            length=recipe.train_length,
-            copies=recipe.copies,
-            rows=mine,
-        ).to(self.own.device)
+        windows = recipe.windows(self.corpus.train, number, mine).to(self.own.device)
         positions = None
         if self.draw is not None:
             positions = positions_of(self.draw, recipe, number)[mine].to(self.own.device)
         with torch.autocast(self.own.device.type, dtype=torch.bfloat16, enabled=recipe.dtype == "bfloat16"):
-            loss = self.objective(windows, positions)
+            loss = self.objective(windows, positions, recipe.plan(number))
         loss.backward()
         if recipe.optimizer == "adamw":  # Tiger takes signs: the size of a gradient does nothing
             nn.utils.clip_grad_norm_(self.objective.parameters(), 1.0)
@@ -658,7 +661,7 @@ CONFIGS: dict[str, Recipe] = {
 }
 
 
-def recipe_from(stored: Any, path: Path) -> Recipe:
+def recipe_from(stored: Any, path: Path, kind: type[Recipe] = Recipe) -> Recipe:
     """The recipe of what :func:`identity` gave, as it was stored in a file.
 
     Raises:
@@ -667,22 +670,25 @@ def recipe_from(stored: Any, path: Path) -> Recipe:
     other = f"{path} is of another version of this package"
     if not isinstance(stored, dict) or not stored.keys() >= {"plan", "corpus"}:
         raise checkpoint.CheckpointError(f"{other}: it has no recipe with plan and corpus")
-    names = Recipe.__dataclass_fields__.keys()
+    names = kind.__dataclass_fields__.keys()
     try:
-        recipe = Recipe(**{name: value for name, value in stored.items() if name in names})
+        recipe = kind(**{name: value for name, value in stored.items() if name in names})
     except (TypeError, ValueError) as error:
         raise checkpoint.CheckpointError(f"{other}: {error}") from error
-    if stored["plan"] != repr(recipe.row.method.train):
+    if stored["plan"] != repr(recipe.row.method.schedule or recipe.row.method.train):
         raise checkpoint.CheckpointError(f"{other}: its row {recipe.scheme!r} had the plan {stored['plan']}")
     return recipe
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Recipe, checkpoint.Checkpoint]:
+def load(
+    path: Path, device: torch.device | str = "cpu", kind: type[Recipe] = Recipe
+) -> tuple[nn.Module, Recipe, checkpoint.Checkpoint]:
     """The model of a checkpoint, ready to be tested.
 
     Args:
         path: of the file.
         device: where the model lives.
+        kind: of its recipe.
 
     Returns:
         the model, the recipe of its training, and the checkpoint.
@@ -693,7 +699,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> tuple[nn.Module, Rec
     Chapter 12.
     """
     found = checkpoint.load(path)
-    recipe = recipe_from(found.recipe, path)
+    recipe = recipe_from(found.recipe, path, kind)
     model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, device)
     _check_fits(model, OPTIMIZERS[recipe.optimizer](model, recipe), found)
     with torch.no_grad():

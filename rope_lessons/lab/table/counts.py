@@ -78,16 +78,30 @@ def read_file(path: Path, key: str) -> Counts | None:
         ValueError: a damaged file.
     """
     try:
+        of, found = open_file(path)
+    except FileNotFoundError:
+        return None
+    return found if of == key else None
+
+
+def open_file(path: Path) -> tuple[str, Counts]:
+    """What :func:`write_file` wrote: the key and the counts.
+
+    Raises:
+        FileNotFoundError: there is no file.
+        ValueError: a damaged file.
+    """
+    try:
         files = read_zip(path).items()
         found = {name.removesuffix(".npy"): np.load(io.BytesIO(content)) for name, content in files}
         of, seal = str(found.pop("key")), str(found.pop("seal"))
         if seal != _seal(of, found):
             raise ValueError("its SHA-256 is not the one that it was written with")
     except FileNotFoundError:
-        return None
+        raise
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    return found if of == key else None
+    return of, found
 
 
 def write_file(path: Path, key: str, counts: Counts) -> None:
