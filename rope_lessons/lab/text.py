@@ -98,20 +98,23 @@ DOWNLOADS = {
 }
 
 
-def open_corpus(source: str | Path = "stdlib", cache: Path = CACHE) -> Corpus:
+def open_corpus(source: str | Path = "stdlib", cache: Path = CACHE, held_out: int = 1) -> Corpus:
     """A corpus by its name or its folder; prepared at the first use, and compared with its SHA-256 whenever it is
     opened, which takes about 0.1 s per 100 MB (0.3 s on a processor without instructions for it).
 
-    One file in twenty is held out, by its name alone, and at least one. A held-out document is left out if more than a
-    fifth of its passages of 32 bytes stand in the training text too: copies with small changes would make the test a
-    test of memory. The comparison takes about one passage in 64, chosen by a hash of what it says.
+    One file in twenty, or ``held_out`` in twenty, is held out, by its name alone, and at least one. A held-out document
+    is left out if more than a fifth of its passages of 32 bytes stand in the training text too: copies with small
+    changes would make the test a test of memory. The comparison takes about one passage in 64, chosen by a hash of what
+    it says.
 
     Args:
         source: ``"stdlib"`` (the Python files of the running Python's standard library, with its tests),
             ``"enwik8"`` (downloaded), or a folder: every file in it without a zero byte.
         cache: where prepared corpora are kept.
+        held_out: how many files in twenty are held out, from 1 to 19; a download has its own split.
 
     Raises:
+        TypeError, ValueError: ``held_out`` out of range.
         CorpusError: an unknown name that is no folder either; a folder with too little text; no way to download;
             a download that is not what it should be; a prepared corpus that is damaged; a cache that cannot be written
             to, or a full disk.
@@ -119,6 +122,7 @@ def open_corpus(source: str | Path = "stdlib", cache: Path = CACHE) -> Corpus:
     Chapter 12.
     """
     check_source(source)
+    check_count("held_out", held_out, 1, 19, "some must be trained on")
     if str(source) in DOWNLOADS:
         return _downloaded(str(source), DOWNLOADS[str(source)], cache)
     if str(source) == "stdlib":
@@ -127,9 +131,11 @@ def open_corpus(source: str | Path = "stdlib", cache: Path = CACHE) -> Corpus:
         # _sysconfigdata describes the machine and not the language.
         paths = [path for path in root.rglob("*.py") if "_sysconfigdata" not in path.name]
         name = f"stdlib-{platform.python_version()}"
-        return _from_files(name, root, [path for path in paths if not skipped & set(path.parts)], cache)
+        return _from_files(name, root, [path for path in paths if not skipped & set(path.parts)], cache, held_out)
     folder = Path(source)
-    return _from_files(folder.resolve().name, folder, [path for path in folder.rglob("*") if path.is_file()], cache)
+    return _from_files(
+        folder.resolve().name, folder, [path for path in folder.rglob("*") if path.is_file()], cache, held_out
+    )
 
 
 def check_source(source: str | Path) -> None:
@@ -144,14 +150,16 @@ def check_source(source: str | Path) -> None:
         raise CorpusError(f"corpus must be one of {', '.join(known)}, or a folder of text, got {str(source)!r}")
 
 
-def _from_files(name: str, root: Path, paths: list[Path], cache: Path) -> Corpus:
+def _from_files(name: str, root: Path, paths: list[Path], cache: Path, share: int) -> Corpus:
     files = {path.relative_to(root).as_posix(): path for path in sorted(paths)}
     if strange := [file for file in files if not _is_unicode(file)]:
         raise CorpusError(f"corpus must have files whose names are text, got {strange[0]!a} in {root}")
     texts = {file: path for file, path in files.items() if not _is_binary(path)}
     if len(texts) < 2:
         raise CorpusError(f"corpus must have at least two files of text, to train and to test; {root} has {len(texts)}")
-    held_out = {file for file in texts if is_held_out(file)} or {min(texts, key=lambda file: zlib.crc32(file.encode()))}
+    held_out = {file for file in texts if is_held_out(file, share)} or {
+        min(texts, key=lambda file: zlib.crc32(file.encode()))
+    }
 
     def pieces() -> Iterator[Piece]:
         for file, path in texts.items():
@@ -160,7 +168,7 @@ def _from_files(name: str, root: Path, paths: list[Path], cache: Path) -> Corpus
                     yield Piece(content, file in held_out)
 
     state = [(file, path.stat().st_size, path.stat().st_mtime_ns) for file, path in texts.items()]
-    return prepare(name, repr(state), pieces, cache)
+    return prepare(name, repr((share, state)), pieces, cache)
 
 
 def _is_unicode(name: str) -> bool:
@@ -503,8 +511,20 @@ def repeated_windows(windows: Tensor, train_length: int) -> Tensor:
             [ 9, 10, 11, 12,  9, 10, 11, 12,  9]])
     """
     length = windows.shape[1] - 1
-    periods = [period for period in (train_length // 2 * 2**n for n in range(64)) if 1 <= period <= length // 2]
-    if not periods:
-        raise ValueError(f"windows must be at least as long as train_length = {train_length}, got {length}")
-    cycle = torch.tensor(periods).repeat(-(-len(windows) // len(periods)))[: len(windows), None]
+    cycle = torch.from_numpy(np.resize(periods(length, train_length), len(windows)))[:, None]
     return windows.gather(1, (torch.arange(length + 1) % cycle).to(windows.device))
+
+
+def periods(length: int, train_length: int) -> list[int]:
+    """How many bytes are repeated in windows of a length; see :func:`repeated_windows`.
+
+    Raises:
+        ValueError: a window shorter than the training length.
+
+    >>> periods(512, train_length=64)
+    [32, 64, 128, 256]
+    """
+    found = [period for period in (train_length // 2 * 2**n for n in range(64)) if 1 <= period <= length // 2]
+    if not found:
+        raise ValueError(f"windows must be at least as long as train_length = {train_length}, got {length}")
+    return found
