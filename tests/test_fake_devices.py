@@ -54,6 +54,7 @@ from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.text import repeated_windows
 from rope_lessons.models import byte_lm, language_model, masked_lm, recall
 from rope_lessons.schemes import SCHEMES
+from rope_lessons.streaming import streaming_attention
 from tests.public import PUBLIC
 
 aten = torch.ops.aten
@@ -566,7 +567,7 @@ def test_recall(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_on_cuda(recall.answered(made, whole(3, 40), 8, 32))
     lam = (rl.scheme("lambda", dim=16, visible_window=8, sinks=2),) * 2
     assert_on_cuda(recall.attention_weights(made, whole(2, 20), lam))
-    assert_on_cuda(byte_lm.evaluate(recall.started(made), whole(3, 33), 16, lam, recall.attend_streaming))
+    assert_on_cuda(byte_lm.evaluate(recall.started(made), whole(3, 33), 16, lam, streaming_attention))
 
 
 # --- the lab ---------------------------------------------------------------------------------------------------------

@@ -19,11 +19,12 @@ FLOORS = (
     ("random_positions", "stored"),
     ("kinds",),
     ("schemes",),
-    ("methods", "hf", "engine"),
+    ("methods", "self_extend", "streaming", "hf", "engine"),
     ("nn",),
     ("",),
     ("models",),
     ("lab", "chomsky"),
+    ("scoreboard",),
     ("exercises", "figures"),
 )
 
