@@ -94,7 +94,14 @@ __all__ = [
     "yarn_frequencies",
 ]
 
-_LAZY = ("chomsky", "exercises", "figures", "lab", "models")  # imported on first use: few programs need them
+_LAZY = (
+    "chomsky",
+    "exercises",
+    "figures",
+    "lab",
+    "models",
+    "scoreboard",
+)  # imported on first use: few programs need them
 
 
 def __dir__() -> list[str]:

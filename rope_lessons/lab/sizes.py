@@ -15,13 +15,15 @@ from rope_lessons.schemes import Plan
 ModelConfig = GAUConfig | TransformerConfig
 MODELS: dict[type, type] = {GAUConfig: GatedAttentionLM, TransformerConfig: TransformerLM}
 
-# Pairs of about the same number of parameters. The smallest has four layers, so that methods that differ between
-# layers (HWFA) have layers to differ in.
+# The first two are the models of the scoreboard. The others are pairs of about the same number of parameters. The
+# smallest have four layers, so that methods that differ between layers (HWFA) have layers to differ in.
 SIZES: dict[str, ModelConfig] = {
     "gau-0.3m": GAUConfig(width=100, layers=4, key_dim=64),
     "gau-25m": GAUConfig(width=576, layers=12),
     "gau-87m": GAUConfig(),
     "gau-96m": GAUConfig(vocabulary=12_000),  # GAU-α base with its characters
+    "plain-0.3m": TransformerConfig(width=96, layers=4, heads=4, kv_heads=4, head_dim=32, hidden=96),
+    "plain-2m": TransformerConfig(width=192, layers=6, heads=6, kv_heads=6, head_dim=32, hidden=320),
     "transformer-0.3m": TransformerConfig(width=96, layers=4, heads=2, kv_heads=1, hidden=104),
     "transformer-25m": TransformerConfig(width=512, layers=8, heads=8, kv_heads=2, hidden=1600),
     "transformer-87m": TransformerConfig(),
