@@ -1,0 +1,84 @@
+"""The experiment itself, with a few steps and two test windows: it goes on, and tests new rows alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import scoreboard
+from rope_lessons.scoreboard import hits
+from rope_lessons.stored import read_results
+
+
+def line(folder: Path, *more: str, steps: int = 3) -> list[str]:
+    places = ["--out", str(folder / "out"), "--models", str(folder / "models")]
+    small = ["--rungs", "small", "--trainings", "rope", "--seeds", "0", "--steps", str(steps), "--windows", "2"]
+    return [*places, *small, *more]
+
+
+def read(folder: Path) -> tuple[dict, dict]:
+    return hits.read(folder / "out" / "small" / "rope" / "seed-0.npz")
+
+
+def test_a_new_row_is_tested_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scoreboard.main(line(tmp_path, "--rows", "rope")) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("small, rope, seed 0: step 3, ")
+    assert said[1].startswith("small, rope, seed 0: 1 rows tested, ")
+    assert said[2] == f"written: {tmp_path / 'out' / 'scoreboard.json'}, 32 lines"
+    first = read(tmp_path)
+    assert scoreboard.main(line(tmp_path, "--rows", "rope", "rope-window")) == 0
+    assert "step 3" not in capsys.readouterr().out
+    about, measured = read(tmp_path)
+    assert measured.keys() == {"rope", "rope-window"}
+    assert about["checkpoint"] == first[0]["checkpoint"]
+    assert all(np.array_equal(measured["rope"][name], first[1]["rope"][name]) for name in first[1]["rope"])
+    stored = read_results(tmp_path / "out" / "scoreboard.json")
+    own = stored["rows"].where(row="rope", metric="natural", length=64)
+    assert own["mean"] == [round(float(measured["rope"]["natural 64"].mean()), 5)]
+    assert own["ahead_mean"] == [0.0]  # at home a window of the training length sees all
+    # Nothing is missing: the same line does nothing but write the table again.
+    before = (tmp_path / "out" / "small" / "rope" / "seed-0.npz").read_bytes()
+    assert scoreboard.main(line(tmp_path, "--rows", "rope", "rope-window")) == 0
+    assert (tmp_path / "out" / "small" / "rope" / "seed-0.npz").read_bytes() == before
+
+
+def test_an_interrupted_training_has_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stopped as soon as it has begun, and gone on with."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert scoreboard.main(line(whole, "--rows", "rope", steps=12)) == 0
+    assert scoreboard.main(line(parts, "--rows", "rope", "--minutes", "1e-9", steps=12)) == 0
+    assert "The time is over. The same line goes on from there." in capsys.readouterr().out
+    assert not (parts / "out" / "small").exists()
+    assert scoreboard.main(line(parts, "--rows", "rope", steps=12)) == 0
+    one, other = read(whole), read(parts)
+    assert one[0]["checkpoint"] == other[0]["checkpoint"]
+    assert all(np.array_equal(one[1]["rope"][name], other[1]["rope"][name]) for name in one[1]["rope"])
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scoreboard.main(line(tmp_path, "--rows", "rope")) == 0
+    path = tmp_path / "out" / "small" / "rope" / "seed-0.npz"
+    path.write_bytes(path.read_bytes()[:-50])
+    assert scoreboard.main(line(tmp_path, "--rows", "rope")) == 1
+    assert f"{path} is damaged" in capsys.readouterr().err
+
+
+def test_the_plan_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--plan", "--rungs", "small", "--trainings", "rope", "alibi", "--out", str(tmp_path)]
+    assert scoreboard.main([*options, "--models", str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("small, rope, seed 0: not trained, ")
+    assert len(said) == 5 + 3 + 1  # five seeds of a main training, three of another
+    assert said[-1].startswith("8 trainings in all; ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_row_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        scoreboard.main(["--rows", "rop"])
+    told = capsys.readouterr().err
+    assert "'rop'" in told
+    assert "rerope-w32" in told
