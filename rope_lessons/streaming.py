@@ -18,8 +18,8 @@ def streaming_attention(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tens
     ``(seq, sinks)``.
 
     Args:
-        q, k: ``(batch, heads, seq, head_dim)``, not turned.
-        v: ``(batch, heads, seq, value_dim)``.
+        q: ``(batch, heads, seq, head_dim)``, not turned.
+        k, v: ``(batch, kv_heads, seq, …)``, ``kv_heads`` dividing ``heads``.
         scheme: RoPE with a ``visible_window`` and ``sinks``, as ``scheme("lambda", …)``.
 
     Returns:
@@ -45,9 +45,11 @@ def streaming_attention(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tens
     token = torch.arange(q.shape[2], device=q.device)
     in_cache = token.clamp(max=window + sinks - 1)  # place of the query in the cache, which grows until it is full
     turned_q = apply_rotary(q, in_cache, frequencies, layout=scheme.layout)
-    turned_k = apply_rotary(k[:, :, :sinks], token[:sinks], frequencies, layout=scheme.layout)
+    shared = q.shape[1] // k.shape[1]  # heads of queries to a head of keys and values
+    first_k, first_v = (x[:, :, :sinks].repeat_interleave(shared, dim=1) for x in (k, v))
+    turned_k = apply_rotary(first_k, token[:sinks], frequencies, layout=scheme.layout)
     in_window = token.unsqueeze(-1) - token[:sinks] < window  # (seq, sinks): there the window has them already
     scores = turned_q @ turned_k.transpose(-1, -2) * default_base_scale(scheme, q.shape[-1])
     scores = scores.masked_fill(in_window, -torch.inf)
     total = torch.logaddexp(near_lse, scores.logsumexp(dim=-1)).unsqueeze(-1)
-    return near * (near_lse.unsqueeze(-1) - total).exp() + (scores - total).exp() @ v[:, :, :sinks]
+    return near * (near_lse.unsqueeze(-1) - total).exp() + (scores - total).exp() @ first_v

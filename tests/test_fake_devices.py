@@ -257,6 +257,9 @@ METHOD_ROWS: dict[str, dict[str, Any]] = {  # and each method that is more than 
     "hwfa": {"visible_window": 4, "train_length": 16},
     "hfwa": {"visible_window": 4, "train_length": 16},
     "hwfa2": {"visible_window": 4, "window": 8, "train_length": 16},
+    "invleaky-moving": {"windows": (4, 5), "slopes": (16,)},
+    "self-extend": {"window": 4, "group": 2},
+    "streaming": {"visible_window": 4},
 }
 
 
@@ -298,6 +301,8 @@ def of_method(name: str) -> list[Tensor]:
         where = None if draw is None else draw(9, device=CUDA)
         given = {"q_positions": where, "k_positions": where, "length": None if where is None else 9}
         found += [rl.attention(*qkv(), layer, **given) for layer in plan]
+    if method.attend is not None:
+        found += [method.attend(*qkv(), layer) for layer in method.test]
     return found
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import rope_lessons as rl
 from rope_lessons.self_extend import self_extend_attention
+from rope_lessons.streaming import streaming_attention
 
 
 def by_loops(q: Tensor, k: Tensor, v: Tensor, omega: Tensor, window: int, group: int, scale: rl.LogN | None) -> Tensor:
@@ -79,6 +80,27 @@ def test_bad_input(options: dict, told: str) -> None:
     given = {"q": x, "k": x, "v": x, "scheme": rl.scheme("rope", dim=4), "window": 2, "group": 2, **options}
     with pytest.raises(ValueError, match=told):
         self_extend_attention(**given)
+
+
+def test_streaming_with_grouped_heads() -> None:
+    """Two heads of queries on each head of keys: as with the keys written out twice."""
+    q, (k, v) = torch.randn(1, 4, 12, 4), torch.randn(2, 1, 2, 12, 4)
+    row = rl.scheme("lambda", dim=4, visible_window=4, sinks=2)
+    twice = [x.repeat_interleave(2, dim=1) for x in (k, v)]
+    torch.testing.assert_close(streaming_attention(q, k, v, row), streaming_attention(q, *twice, row))
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        rl.scheme("rope", dim=4),
+        rl.scheme("lambda", dim=4, visible_window=4, scale=rl.LogN(4)),
+        rl.scheme("rerope", dim=4, window=2, visible_window=4, sinks=1),
+    ],
+)
+def test_streaming_refuses_other_schemes(scheme: rl.Scheme) -> None:
+    with pytest.raises(ValueError, match="scheme must"):
+        streaming_attention(*torch.randn(3, 1, 1, 9, 4), scheme)
 
 
 def test_the_method() -> None:

@@ -236,7 +236,7 @@ def attend_raw(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
 # --- checkpoints --------------------------------------------------------------------------------------------------
 
 
-def round_weights(model: ByteLM) -> None:
+def round_weights(model: nn.Module) -> None:
     """Round every weight to bfloat16, as the shipped file stores it. The model computes in float32 as before."""
     with torch.no_grad():
         for weight in model.parameters():
