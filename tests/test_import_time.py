@@ -45,7 +45,7 @@ def test_nothing_heavy_is_imported() -> None:
 
 
 def test_the_import_reads_no_data() -> None:
-    """A third of a megabyte of Python, and no file of the book's data."""
+    """About a third of a megabyte of Python, and no file of the book's data."""
     program = """
 import sys, torch
 opened = []
@@ -58,4 +58,4 @@ print(len(opened), own, sum(len(module.__loader__.get_data(module.__file__)) for
     count, own, size = re.fullmatch(r"(\d+) (.*) (\d+)\n", run(program)).groups()
     assert int(count) > 20, "the hook sees the files"
     assert own == "[]"
-    assert int(size) < 330_000
+    assert int(size) < 350_000

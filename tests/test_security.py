@@ -234,6 +234,10 @@ ALLOWED = {
     ): "the model that the caller names: only where one is asked for",
     ("rope_lessons/hf/live.py", ".from_pretrained()"): "the folder that the caller names, without code of its own",
     ("tools/release.py", "shutil.unpack_archive()"): "the archive that it has just written",
+    ("experiments/gpu/cells.py", "compile()"): "the cells of the book's own notebooks, where there is no Jupyter",
+    ("experiments/gpu/cells.py", "exec()"): "the same",
+    ("experiments/gpu/cells.py", "eval()"): "the same: the last line of a cell, whose value is shown",
+    ("experiments/gpu/notebooks.py", ".extractall()"): "the wheel that it has just built",
     ("rope_lessons/lab/text.py", "urllib.request.Request()"): "the corpus that the caller names",
     ("rope_lessons/lab/text.py", "urllib.request.urlopen()"): "the same; https, with a SHA-256 in the source",
 }
