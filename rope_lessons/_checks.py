@@ -106,14 +106,18 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
         raise ValueError(not_among(name, value, choices))
 
 
-def not_among(name: str, value: Any, choices: Collection[str]) -> str:
-    return f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}{near(value, choices)}"
+def not_among(name: str, value: Any, choices: Collection[str], hint: str | None = None) -> str:
+    hint = near(value, choices) if hint is None else hint
+    return f"{name} must be one of {', '.join(map(repr, choices))}, got {shown(value)}{hint}"
 
 
 def near(value: Any, choices: Iterable[str]) -> str:
-    """A hint at the name that was perhaps meant."""
-    found = difflib.get_close_matches(value, list(choices), n=1) if isinstance(value, str) else []
-    return f"; did you mean {found[0]!r}?" if found else ""
+    """A hint at the name that was perhaps meant, whatever its capitals."""
+    if not isinstance(value, str):
+        return ""
+    small = {choice.lower(): choice for choice in choices}
+    found = difflib.get_close_matches(value.lower(), small, n=1)
+    return f"; did you mean {small[found[0]]!r}?" if found else ""
 
 
 def check_positions(name: str, positions: Any) -> None:

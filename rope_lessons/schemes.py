@@ -24,6 +24,7 @@ from rope_lessons._checks import (
     check_not_negative,
     check_positive,
     near,
+    not_among,
 )
 from rope_lessons.entropy import log_n_scale
 from rope_lessons.kinds import KINDS, OURS
@@ -308,7 +309,8 @@ def scheme(name: str, **options: Any) -> Scheme:
     >>> scheme("rerope", dim=64, window=128, scale=LogN(512))
     Scheme(FrequencySpec('rope', dim=64), window=128, slope=0.0, scale=LogN(train_length=512, clip=False, floor=16))
     """
-    check_choice("name", name, NAMED)
+    if not isinstance(name, str) or name not in NAMED:
+        raise ValueError(not_among("name", name, NAMED, _meant(name, NAMED, _NAMES)))
     row = NAMED[name]
     check_options("scheme", name, options, with_knobs(options_of(name)))
     fixed = [key for key in row.sets if key in options]
@@ -368,17 +370,20 @@ def check_options(what: str, name: str, options: Mapping[str, Any], known: Mappi
         raise ValueError(f"{what} {name!r} needs {', '.join(missing)}; got {', '.join(options) or 'nothing'}")
 
 
-# What others call our options.
+# What others call our schemes; of two with one name, the first. And our options.
+_NAMES = {hf.name: kind for kind, hf in reversed([(kind, row.hf) for kind, row in KINDS.items()]) if hf}
 _OTHERS = OURS | {
     "head_dim": "dim", "rotary_dim": "dim", "theta": "base", "sliding_window": "visible_window",
     "num_hidden_layers": "layers",
 }  # fmt: skip
 
 
-def _meant(option: str, known: Collection[str]) -> str:
-    """A hint at the option that was perhaps meant."""
-    ours = _OTHERS.get(option)
-    return f"; did you mean {ours!r}?" if ours in known else near(option, known)
+def _meant(word: Any, known: Collection[str], others: Mapping[str, str] = _OTHERS) -> str:
+    """A hint at the option, or at another name, that was perhaps meant."""
+    if word in ("rope_scaling", "rope_parameters", "rope_type"):
+        return "; rl.scheme_from_hf reads the dictionary of a config"
+    ours = others.get(word.lower()) if isinstance(word, str) else None
+    return f"; did you mean {ours!r}?" if ours in known else near(word, known)
 
 
 def with_knobs(needed: Mapping[str, bool]) -> dict[str, bool]:

@@ -902,6 +902,36 @@ CASES: dict[str, list[Case]] = {
         ),
         (lambda: rl.scheme("rotary", dim=8), ValueError, "name must be one of 'rope', … got 'rotary'"),
         (
+            lambda: rl.scheme("linear", dim=8),
+            ValueError,
+            "name must be one of 'rope', … got 'linear'; did you mean 'pi'?",
+        ),
+        (
+            lambda: rl.scheme("YaRN", dim=8),
+            ValueError,
+            "name must be one of 'rope', … got 'YaRN'; did you mean 'yarn'?",
+        ),
+        (
+            lambda: rl.scheme("dynamic", dim=8),
+            ValueError,
+            "name must be one of 'rope', … got 'dynamic'; did you mean 'dynamic-ntk'?",
+        ),
+        (
+            lambda: rl.scheme("default", dim=8),
+            ValueError,
+            "name must be one of 'rope', … got 'default'; did you mean 'rope'?",
+        ),
+        (
+            lambda: rl.scheme("rope_scaling"),
+            ValueError,
+            "name must be one of 'rope', … got 'rope_scaling'; rl.scheme_from_hf reads the dictionary of a config",
+        ),
+        (
+            lambda: rl.scheme("yarn", dim=8, rope_scaling={}),
+            ValueError,
+            "options of scheme 'yarn' must be among … got 'rope_scaling'; rl.scheme_from_hf reads the dictionary of a",
+        ),
+        (
             lambda: rl.scheme("yarnn", dim=8),
             ValueError,
             "name must be one of 'rope', … got 'yarnn'; did you mean",

@@ -590,6 +590,8 @@ def test_a_plan_by_hand_is_no_way_around_a_refusal(model_type: str, message: str
         (model, "rerop", {"window": 4}, r"name must be .*rerop"),
         (model, "rerope", {}, "scheme 'rerope' needs window"),
         (model, "rerope", {"window": 4, "dim": 8}, "dim must be left out, the model's is 16; got 8"),
+        (model, "linear", {"factor": 2}, "name must be .* got 'linear'; did you mean 'pi'"),
+        (model, {"rope_type": "yarn"}, {}, r"got dict .rl\.scheme_from_hf reads the dictionary of a config"),
         (model, [rl.scheme("rope", dim=16)], {}, "plan must be a name, a Scheme, or a tuple of one Scheme per layer"),
         (model, rl.METHODS["rerope"](layers=4, dim=16, window=4), {}, r"a method has two plans: give its \.train"),
         (model, (rl.scheme("rope", dim=16),), {}, "plan must have one scheme for each of the model's 4 layers, got 1"),

@@ -170,3 +170,21 @@ def test_config_objects_of_transformers_4() -> None:
         rl.plan_from_hf(bert)
     types = ["full_attention", *["sliding_attention"] * 2]
     assert agrees({**bert, "num_hidden_layers": 3, "layer_types": types, "local_rope_theta": 20_000.0})
+
+
+@pytest.mark.parametrize(
+    ("model_type", "key", "value"),
+    [("gemma3_text", "sliding_window_pattern", 6), ("cohere2", "sliding_window_pattern", 4),
+     ("exaone4", "sliding_window_pattern", "LLLG"), ("modernbert", "global_attn_every_n_layers", 3)],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_which_layers_have_a_window_by_older_keys(model_type: str, key: str, value: Any) -> None:
+    """A file that says it by a pattern is refused, whatever its type; beside layer types the pattern says nothing."""
+    whole = CONFIG_MAPPING[model_type](**model_types.SETTINGS.get(model_type, {})).to_dict() | {key: value}
+    assert agrees(whole)
+    short = {name: its for name, its in whole.items() if name != "layer_types"}
+    with pytest.raises(ValueError, match="config must contain 'layer_types'"):
+        rl.plan_from_hf(short)
+    plain = {"num_hidden_layers": 6, "head_dim": 8, "rope_theta": 1e4, "sliding_window": 8, "local_attention": 16}
+    with pytest.raises(ValueError, match="config must contain 'layer_types' where only some layers have the sliding"):
+        rl.plan_from_hf({**plain, "rope_parameters": {"rope_type": "default"}, key: value})

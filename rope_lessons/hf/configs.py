@@ -29,6 +29,8 @@ from rope_lessons.hf.model_types import BESIDE, FULL, LAYER_TYPES, OBJECT, SLIDI
 from rope_lessons.kinds import KINDS, OURS, TRAINED, Kind, RopeType
 from rope_lessons.schemes import FrequencySpec, Plan, Scheme
 
+# Keys by which only some layers have the sliding window.
+SOME_LAYERS = ("use_sliding_window", "sliding_window_pattern", "global_attn_every_n_layers")
 SHARED = ("rope_type", "rope_theta", "partial_rotary_factor")
 # Numbers are checked under Hugging Face's names, before they become options with ours.
 CHECKS: dict[str, Callable[[str, Any], None]] = {
@@ -385,7 +387,7 @@ def _layer_types(config: Mapping[str, Any], its: ModelType, window: int | None) 
     check_parts("num_hidden_layers", layers)
     layer_types = config.get("layer_types")
     if layer_types is None:
-        if its.name is None and window and (config.get("use_sliding_window") or config.get("sliding_window_pattern")):
+        if its.name is None and window and any(config.get(key) for key in SOME_LAYERS):
             raise ValueError(
                 f"config must contain 'layer_types' where only some layers have the sliding window: {OBJECT}; got none"
             )

@@ -274,6 +274,7 @@ def _wanted(loaded: Extended, plan: Any, options: Mapping[str, Any]) -> Plan:
         return (plan,) * len(own)
     if not isinstance(plan, tuple) or not all(isinstance(its, Scheme) for its in plan):
         hint = " (a method has two plans: give its .train or its .test)" if hasattr(plan, "test") else ""
+        hint = " (rl.scheme_from_hf reads the dictionary of a config)" if isinstance(plan, Mapping) else hint
         raise TypeError(
             f"plan must be a name, a Scheme, or a tuple of one Scheme per layer, got {type(plan).__name__}{hint}"
         )
