@@ -344,3 +344,50 @@ def longrope_attention_factor(factor: float, train_length: int) -> float:
     check_positive("factor", factor)
     check_count("train_length", train_length, least=2)
     return math.sqrt(1 + math.log(factor) / math.log(train_length)) if factor > 1 else 1.0
+
+
+def proportional_frequencies(
+    dim: int,
+    share: float = 1.0,
+    factor: float = 1.0,
+    base: float = 10_000.0,
+    *,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    r"""Proportional RoPE: the fast pairs keep their place among all pairs, and the slow ones do not turn at all.
+
+    .. math::
+
+        \omega'_t = \begin{cases} \omega_t / \kappa & t < \lfloor s\,d/2 \rfloor \\ 0 & \text{otherwise.} \end{cases}
+
+    It differs from turning only a part of the channels, where a few pairs span the speeds from the fastest to the
+    slowest. Gemma 4 has it in the layers that see everything, with :math:`s = 1/4`.
+
+    Args:
+        dim: number of channels :math:`d`, the still ones among them; even.
+        share: :math:`s`, of the pairs that turn; above 0, at most 1, and large enough for one pair.
+        factor: :math:`\kappa`, by which their positions are interpolated; positive.
+        base: :math:`B`; positive.
+        device: where the result lives.
+
+    Returns:
+        float64 tensor ``(dim/2,)``.
+
+    Raises:
+        TypeError, ValueError: odd ``dim``; a ``share`` outside (0, 1] or for no pair; ``factor`` or ``base`` not
+            positive.
+
+    Source: Barbero et al. 2024 (arXiv 2410.06205), who call it p-RoPE; the factor is that of transformers' rope type
+    ``"proportional"``. Chapter 05.
+
+    >>> proportional_frequencies(8, share=0.5)
+    tensor([1.0000, 0.1000, 0.0000, 0.0000], dtype=torch.float64)
+    """
+    check_positive("share", share)
+    check_positive("factor", factor)
+    frequencies = rope_frequencies(dim, base, device=device) / as_float(factor)
+    turning = int(share * dim // 2)
+    if share > 1 or turning < 1:
+        raise ValueError(f"share must be at most 1, and of {dim // 2} pairs leave one or more to turn, got {share}")
+    frequencies[turning:] = 0
+    return frequencies

@@ -18,6 +18,7 @@ from rope_lessons.circles import (
     longrope_attention_factor,
     longrope_frequencies,
     ntk_by_parts_frequencies,
+    proportional_frequencies,
     yarn_attention_factor,
     yarn_frequencies,
 )
@@ -27,7 +28,8 @@ from rope_lessons.sinusoidal import rope_frequencies
 
 TRAINED = "original_max_position_embeddings"
 # Names of Hugging Face's keys and ours, where they differ.
-OURS = {"rope_theta": "base", TRAINED: "train_length", "mixed_b": "exponent"}
+PARTIAL = "partial_rotary_factor"
+OURS = {"rope_theta": "base", TRAINED: "train_length", "mixed_b": "exponent", PARTIAL: "share"}
 
 
 class RopeType(NamedTuple):
@@ -71,6 +73,11 @@ class Kind:
     defaults: dict[str, Any] = field(init=False)  # all options and their defaults, inspect.Parameter.empty for none
     needs_length: bool = field(init=False)
     factor_needs: tuple[str, ...] = field(init=False)  # options that the attention factor depends on
+
+    @property
+    def spans_head(self) -> bool:
+        """Whether the frequencies are of all channels of a head, and the share that turns is one of the options."""
+        return self.hf is not None and PARTIAL in self.hf.optional
 
     def __post_init__(self) -> None:
         arguments = {p.name: p.default for p in inspect.signature(self.function).parameters.values()}
@@ -150,6 +157,9 @@ KINDS: dict[str, Kind] = {
         yarn_frequencies, "YaRN", _by_lengths, _yarn_factor, RopeType("yarn", ("factor", TRAINED), _YARN, "extended")
     ),
     "llama3": Kind(llama3_frequencies, "Llama-3", _by_lengths, hf=RopeType("llama3", _LLAMA3)),
+    "proportional": Kind(
+        proportional_frequencies, "proportional", _by_factor, hf=RopeType("proportional", (), (PARTIAL, "factor"))
+    ),
     "longrope": Kind(
         longrope_frequencies, "LongRoPE", _by_lists, longrope_attention_factor,
         RopeType("longrope", _LONGROPE, ("factor", "attention_factor"), "extended"),

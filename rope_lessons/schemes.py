@@ -245,7 +245,7 @@ SCHEMES = tuple(NAMED)
 # For editors and type checkers; a test compares them with the tables above.
 TurningName = Literal[
     "rope", "pi", "ntk-old", "ntk-fixed", "ntk-aware", "ntk-mixed", "dynamic-ntk", "ntk-by-parts", "yarn", "llama3",
-    "longrope", "window", "lambda", "rerope", "leaky-rerope", "invleaky",
+    "proportional", "longrope", "window", "lambda", "rerope", "leaky-rerope", "invleaky",
 ]  # fmt: skip
 StillName = Literal["nope", "alibi"]
 
@@ -274,6 +274,7 @@ class _Options(_Knobs, total=False):
     truncate: bool
     low_freq_factor: float
     high_freq_factor: float
+    share: float
     short_factor: Sequence[float]
     long_factor: Sequence[float]
 

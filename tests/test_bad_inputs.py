@@ -98,6 +98,7 @@ def of_mask(mask_mod: Any, **arguments: Any) -> Any:
 
 ENTRIES: dict[str, Entry] = {
     "rope_frequencies": (rl.rope_frequencies, NUMBERS),
+    "proportional_frequencies": (rl.circles.proportional_frequencies, {**NUMBERS, "share": 0.5, "factor": 2}),
     "pi_frequencies": (rl.pi_frequencies, {**NUMBERS, "factor": 2}),
     "ntk_frequencies": (rl.ntk_frequencies, {**NUMBERS, "factor": 2, "variant": "fixed"}),
     "ntk_frequencies aware": (rl.ntk_frequencies, {**NUMBERS, "factor": 2, "variant": "aware"}),

@@ -206,6 +206,22 @@ CASES: dict[str, list[Case]] = {
         ),
         *not_positive("base", lambda v: rl.rope_frequencies(8, v)),
     ],
+    "proportional_frequencies": [
+        *not_even(lambda v: rl.circles.proportional_frequencies(v, 0.5)),
+        *not_positive("share", lambda v: rl.circles.proportional_frequencies(8, v)),
+        *not_positive("factor", lambda v: rl.circles.proportional_frequencies(8, 0.5, v)),
+        *not_positive("base", lambda v: rl.circles.proportional_frequencies(8, 0.5, 2, v)),
+        (
+            lambda: rl.circles.proportional_frequencies(8, 1.5),
+            ValueError,
+            "share must be at most 1, and of 4 pairs leave one or more to turn, got 1.5",
+        ),
+        (
+            lambda: rl.circles.proportional_frequencies(8, 0.2),
+            ValueError,
+            "share must be at most 1, and of 4 pairs leave one or more to turn, got 0.2",
+        ),
+    ],
     "pi_frequencies": [
         *not_even(lambda v: rl.pi_frequencies(v, 2)),
         *not_positive("factor", lambda v: rl.pi_frequencies(8, v)),

@@ -238,6 +238,7 @@ GIVEN: dict[str, dict[str, Any]] = {  # what each kind of frequencies needs
     "rope": {},
     **{kind: {"factor": 2} for kind in ("pi", "ntk-old", "ntk-fixed", "ntk-aware", "ntk-mixed")},
     **{kind: {"factor": 2, "train_length": 64} for kind in ("dynamic-ntk", "ntk-by-parts", "yarn", "llama3")},
+    "proportional": {"share": 0.5, "factor": 2},
     "longrope": {"short_factor": [1] * 4, "long_factor": [2] * 4, "train_length": 64},
 }
 ROWS: dict[str, dict[str, Any]] = {  # and each name of the table
@@ -329,6 +330,7 @@ OMEGA, X = partial(omega), partial(numbers, 2, 4, 9, 8)
 ON = {"device": CUDA}
 CALLS: dict[str, Callable[[], Any]] = {
     "rope_frequencies": called(rl.rope_frequencies, 8, **ON),
+    "proportional_frequencies": called(circles.proportional_frequencies, 8, 0.5, 2, **ON),
     "pi_frequencies": called(rl.pi_frequencies, 8, 2, **ON),
     "ntk_frequencies": lambda: [rl.ntk_frequencies(8, 2, variant=v, **ON) for v in ("old", "fixed", "aware")],
     "mixed_radix_frequencies": called(rl.mixed_radix_frequencies, 8, 2, **ON),

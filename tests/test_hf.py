@@ -34,7 +34,7 @@ def random_rope(rope_type: str, dim: int, draw: random.Random) -> dict[str, Any]
     rope: dict[str, Any] = {"rope_type": rope_type, "rope_theta": draw.choice([1e4, 1.5e5, 5e5, 1e6])}
     rope |= {"factor": draw.choice([1.0, 2, 40.0, draw.uniform(1, 16)]), "original_max_position_embeddings": trained}
     optional: dict[str, Any] = {}
-    if rope_type in ("linear", "dynamic"):
+    if rope_type in ("linear", "dynamic", "proportional"):
         del rope["original_max_position_embeddings"]
     if rope_type == "yarn":
         optional = {
@@ -77,9 +77,28 @@ def test_frequencies_are_transformers(rope_type: str) -> None:
     assert len(seen) > 50
 
 
-def test_every_type_of_transformers_that_turns_all_its_pairs_is_read() -> None:
-    """The type "proportional" leaves pairs unturned in between."""
-    assert set(ROPE_INIT_FUNCTIONS) - {"proportional"} <= set(HF_TYPES)
+def test_every_type_of_transformers_is_read() -> None:
+    assert set(ROPE_INIT_FUNCTIONS) <= set(HF_TYPES)
+
+
+@pytest.mark.parametrize("share", [None, 1.0, 0.5, 0.26, 0.25])
+@pytest.mark.parametrize("factor", [None, 1.0, 8.0])
+def test_proportional_is_transformers(share: float | None, factor: float | None) -> None:
+    """All channels of the head: pairs that stand still are among them. There and back."""
+    rope: dict[str, Any] = {"rope_type": "proportional", "rope_theta": 1e6}
+    rope |= {} if share is None else {"partial_rotary_factor": share}
+    rope |= {} if factor is None else {"factor": factor}
+    scheme = rl.scheme_from_hf(rope, head_dim=64)
+    wanted, scale = ROPE_INIT_FUNCTIONS["proportional"](llama_config(64, 512, rope), "cpu")
+    assert scheme.rotary_dim == 64
+    assert scale == scheme.rotary_scale == 1
+    torch.testing.assert_close(scheme.frequencies().float(), wanted, rtol=1e-6, atol=0)
+    assert int((scheme.frequencies() > 0).sum()) == int(64 * (share or 1)) // 2
+    back = rl.scheme_to_hf(scheme, head_dim=64)
+    assert rl.scheme_from_hf(back, head_dim=64) == scheme
+    assert rl.plan_from_hf(rl.plan_to_hf((scheme,), head_dim=64)) == (scheme,)
+    with pytest.raises(ValueError, match="frequencies must be of all 128 channels of a head for Hugging Face's 'propo"):
+        rl.scheme_to_hf(scheme, head_dim=128)
 
 
 def test_ntk_is_vllms() -> None:

@@ -45,6 +45,7 @@ def test_specs_compute_their_functions(device: torch.device) -> None:
         "ntk-by-parts": rl.ntk_by_parts_frequencies(8, 4, 16),
         "yarn": rl.yarn_frequencies(8, 4, 16),
         "llama3": rl.llama3_frequencies(8, 4, 16),
+        "proportional": rl.rope_frequencies(8) / 4,
         "longrope": rl.rope_frequencies(8) / 4,
     }
     for name in wanted:

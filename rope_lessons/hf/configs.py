@@ -25,8 +25,8 @@ from rope_lessons._checks import (
     shown,
 )
 from rope_lessons.circles import yarn_attention_factor
-from rope_lessons.hf.model_types import BESIDE, FULL, LAYER_TYPES, OBJECT, SLIDING, ModelType, find
-from rope_lessons.kinds import KINDS, OURS, TRAINED, Kind, RopeType
+from rope_lessons.hf.model_types import BESIDE, FULL, LAYER_TYPES, OBJECT, PER_LAYER, SLIDING, ModelType, find
+from rope_lessons.kinds import KINDS, OURS, PARTIAL, TRAINED, Kind, RopeType
 from rope_lessons.schemes import FrequencySpec, Plan, Scheme
 
 # Keys by which only some layers have the sliding window.
@@ -42,6 +42,7 @@ CHECKS: dict[str, Callable[[str, Any], None]] = {
     **dict.fromkeys(("low_freq_factor", "high_freq_factor"), check_positive),
 }
 SAID: dict[str, RopeType] = {kind: row.hf for kind, row in KINDS.items() if row.hf is not None}
+WITH_SHARE = [hf.name for kind, hf in SAID.items() if KINDS[kind].spans_head]  # PARTIAL is an option of its own there
 # The kinds that each rope_type stands for: of several, the one of which the dictionary has the most keys.
 HF_TYPES: dict[str, list[str]] = {
     hf.name: [kind for kind, other in SAID.items() if other.name == hf.name] for hf in SAID.values()
@@ -122,7 +123,7 @@ def scheme_from_hf(
             f"got {sorted(map(str, rope))}"
         )
     ours = {OURS.get(key, key): value for key, value in rope.items()}
-    dim = _turning(rope, head_dim)
+    dim = head_dim if kind.spans_head else _turning(rope, head_dim)
     try:
         spec = FrequencySpec(name, dim=dim, **{key: ours[key] for key in ours if key in kind.defaults})
     except ValueError as error:  # values that do not fit each other
@@ -249,6 +250,10 @@ def scheme_to_hf(scheme: Scheme, *, head_dim: int | None = None) -> dict[str, An
         rope["attention_factor"] = scheme.rotary_scale
     if head_dim is not None:
         check_count("head_dim", head_dim, least=spec.dim)
+        if head_dim != spec.dim and kind.spans_head:
+            raise ValueError(
+                f"frequencies must be of all {head_dim} channels of a head for Hugging Face's {hf.name!r}, got {spec!r}"
+            )
         if head_dim != spec.dim:
             rope["partial_rotary_factor"] = _share(spec.dim, head_dim)
     return rope
@@ -323,16 +328,18 @@ def read(config: Mapping[str, Any], its: ModelType, **knobs: Any) -> Plan:
     config = its.complete(config)
     causal = knobs.get("causal", its.code.causal)
     check_bool("causal", causal)
-    head_dim = _head_dim(config)
-    base_scale = _base_scale(config, head_dim)
     window = _window(config, causal)
     layer_types = _layer_types(config, its, window)
     ropes = _ropes(config, its, layer_types)
     turned = _turned(config, len(layer_types))
     longest = config.get("max_position_embeddings")
     plan = []
-    for layer_type, turns in zip(layer_types, turned, strict=True):
-        layer = scheme_from_hf(ropes[layer_type], head_dim=head_dim, max_position_embeddings=longest)
+    for number, (layer_type, turns) in enumerate(zip(layer_types, turned, strict=True)):
+        head_dim = _head_dim(_of_layer(config, number))
+        base_scale = _base_scale(config, head_dim) if its.code.scale is None else its.code.scale
+        rope, layer = ropes[layer_type], Scheme()
+        if rope is not None:
+            layer = scheme_from_hf(rope, head_dim=head_dim, max_position_embeddings=longest)
         if not turns or its.code.unturned(layer_type, window):
             layer = Scheme()
         seen = window if layer_type == SLIDING else None
@@ -345,6 +352,17 @@ def _need(config: Mapping[str, Any], key: str, instead: str = "") -> Any:
     if config.get(key) is None:
         raise ValueError(f"config must contain {key!r}{instead}, got {sorted(map(str, config))}")
     return config[key]
+
+
+def _of_layer(config: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """A config with what is not as in other layers."""
+    own = {} if config.get(PER_LAYER) is None else config[PER_LAYER]
+    if not isinstance(own, Mapping) or not all(isinstance(its, Mapping) for its in own.values()):
+        raise TypeError(f"{PER_LAYER} must be a dictionary for each number of a layer, got {shown(own)}")
+    its = own.get(number, own.get(str(number), {}))  # numbers are names in a file
+    for key in its:
+        check_choice(f"keys of {PER_LAYER}", key, ("head_dim", "num_key_value_heads"))
+    return {**config, **its}
 
 
 def _head_dim(config: Mapping[str, Any]) -> int:
@@ -398,6 +416,11 @@ def _layer_types(config: Mapping[str, Any], its: ModelType, window: int | None) 
         check_choice("layer_types", layer_type, LAYER_TYPES)
     if len(layer_types) != layers:
         raise ValueError(f"layer_types must have num_hidden_layers = {layers} entries, got {len(layer_types)}")
+    if its.code.last not in (None, layer_types[-1]):
+        raise ValueError(
+            f"layer_types must end in {its.code.last!r} for model_type {its.name!r}, as transformers makes the last "
+            f"layer, got {layer_types[-1]!r}"
+        )
     if SLIDING in layer_types and window is None:
         raise ValueError(f"config must contain 'sliding_window' for layers of type {SLIDING!r}, got None")
     if SLIDING in layer_types and not its.windows:
@@ -418,8 +441,8 @@ def _turned(config: Mapping[str, Any], layers: int) -> list[int]:
     return list(turned)
 
 
-def _ropes(config: Mapping[str, Any], its: ModelType, layer_types: list[str]) -> dict[str, dict[str, Any]]:
-    """The rope dictionary of each layer type."""
+def _ropes(config: Mapping[str, Any], its: ModelType, layer_types: list[str]) -> dict[str, dict[str, Any] | None]:
+    """The rope dictionary of each layer type, None for one whose layers do not turn."""
     ropes = _given(config, its)
     for key, value in (("rope_theta", config.get("rope_theta")), (TRAINED, config.get(TRAINED))):
         if value is not None:
@@ -428,9 +451,10 @@ def _ropes(config: Mapping[str, Any], its: ModelType, layer_types: list[str]) ->
         for key in ropes:
             check_choice("keys of rope_parameters", key, LAYER_TYPES)
         for layer_type in set(layer_types):
-            if not isinstance(ropes.get(layer_type), Mapping):
+            if not isinstance(ropes.get(layer_type, ()), (Mapping, type(None))):
                 raise ValueError(f"rope_parameters must contain a dictionary for {layer_type!r}, got {list(ropes)}")
-        return {key: _with_shared(config, its, ropes[key], key) for key in set(layer_types)}
+        given = {key: ropes[key] for key in set(layer_types)}
+        return {key: None if rope is None else _with_shared(config, its, rope, key) for key, rope in given.items()}
     return dict.fromkeys(set(layer_types), _with_shared(config, its, ropes))
 
 
@@ -485,7 +509,7 @@ def _with_shared(
             f"rope_type must be one that was found right for model_type {its.name!r}: "
             f"{', '.join(('default', *its.rope_types))}; got {shown(rope_type)}"
         )
-    if not its.partial and rope.get("partial_rotary_factor", 1) != 1:
+    if not its.partial and rope.get(PARTIAL, 1) != 1 and rope_type not in WITH_SHARE:
         raise ValueError(
             f"partial_rotary_factor must be 1 for model_type {its.name!r}, whose code turns whole heads, got "
             f"{shown(rope['partial_rotary_factor'])}"

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_count, shown
-from rope_lessons.hf.state import attentions, state_of, unwrapped
+from rope_lessons.hf.state import state_of, unwrapped
 
 Turn = Callable[[Tensor, Tensor], Tensor]
 # From 2**bits on, neighbouring positions have the same angle.
@@ -108,27 +108,37 @@ def _turn_of(model: nn.Module, layer_type: str | None) -> tuple[Turn, int]:
     if state is not None and state.through == "attention":  # it was replaced by one that turns nothing
         rotary = state.rotary
     apply = getattr(sys.modules[type(rotary).__module__], "apply_rotary_pos_emb", None)
-    layers = attentions(model)
+    layers: list[Any] = [its for its in model.modules() if hasattr(its, "layer_idx") and _head_dim(its)]
     if not isinstance(rotary, nn.Module) or apply is None or not layers:
         raise ValueError(
             f"model must turn queries and keys by a rotary_emb and an apply_rotary_pos_emb of its own, got "
             f"{type(model).__name__}: give a function that turns vectors instead"
         )
+    together = "k" in inspect.signature(apply).parameters  # queries and keys in one call
     rotary, options = copy.deepcopy(rotary).cpu(), {}  # some rope types remember a length
     if "layer_type" in inspect.signature(rotary.forward).parameters:
         options["layer_type"] = layer_type or base.config.layer_types[0]  # type: ignore[union-attr]
     elif layer_type is not None:
         raise ValueError(f"layer_type must be None for a model that turns all layers alike, got {layer_type!r}")
 
+    def applied(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        return apply(x, x, cos, sin)[0] if together else apply(x, cos, sin)
+
     def turn(x: Tensor, positions: Tensor) -> Tensor:
         cos, sin = rotary(x, positions, **options)
         try:
-            return apply(x, x, cos, sin)[0]
+            return applied(x, cos, sin)
         except RuntimeError:  # the caller hands over what turns of a head, as wide as the cosines
-            turned = apply(x[..., : cos.shape[-1]], x[..., : cos.shape[-1]], cos, sin)[0]
+            turned = applied(x[..., : cos.shape[-1]], cos, sin)
             return torch.cat((turned, x[..., cos.shape[-1] :]), dim=-1)
 
-    return turn, getattr(layers[0], "head_dim", None) or layers[0].head_size
+    alike = [its for its in layers if getattr(its, "layer_type", None) == options.get("layer_type")] or layers
+    return turn, _head_dim(alike[0])
+
+
+def _head_dim(attention: Any) -> int:
+    """Channels of a head; 0 for what is no attention."""
+    return getattr(attention, "head_dim", 0) or getattr(attention, "head_size", 0)
 
 
 @torch.no_grad()

@@ -14,15 +14,17 @@ from functools import cache
 from typing import Any
 
 from rope_lessons._checks import near, shown
+from rope_lessons.kinds import PARTIAL
 from rope_lessons.stored import DATA
 
 FULL, SLIDING = LAYER_TYPES = ("full_attention", "sliding_attention")
 OBJECT = "load it with transformers' AutoConfig, and give the config object"
+PER_LAYER = "per_layer_config"  # by the number of a layer, what is not as in the others
 # What a plan is read from, but for the rope dictionary and what stands beside it.
 KEYS = (
     "num_hidden_layers", "hidden_size", "num_attention_heads", "head_dim", "max_position_embeddings",
     "original_max_position_embeddings", "layer_types", "sliding_window", "use_sliding_window", "local_attention",
-    "no_rope_layers", "query_pre_attn_scalar", "attention_multiplier",
+    "no_rope_layers", "query_pre_attn_scalar", "attention_multiplier", PER_LAYER,
 )  # fmt: skip
 # Keys that change attention in a way that a plan cannot hold, or that are not read.
 UNREADABLE = {
@@ -32,14 +34,15 @@ UNREADABLE = {
     "qk_rope_head_dim": "no knob turns a part of its own of queries and keys",
     "alibi": "plan_from_hf reads rotary models",
     "text_config": "give that part of the config",
-    "per_layer_config": "layers that differ in more than their type are not read",
+    "num_kv_shared_layers": "layers that share keys and values",
+    "global_head_dim": f"it becomes part of {PER_LAYER!r}: {OBJECT}",
     "rope_lessons": "the plan of a model that rl.hf.extend changed: rl.hf.load reads its folder",
     "rotary_dim": f"an old spelling: {OBJECT}",
 }
 
 
 # Where values of the rope dictionary may stand beside it: the key there, and the key in the dictionary.
-BESIDE = {"rope_theta": "rope_theta", "partial_rotary_factor": "partial_rotary_factor"}
+BESIDE = {"rope_theta": "rope_theta", PARTIAL: PARTIAL}
 # Where they stood in files of some types; others must not have them.
 OLD = ("rotary_pct", "rotary_emb_base", "rope_local_base_freq", "global_rope_theta", "local_rope_theta")
 
@@ -66,6 +69,8 @@ class Code:
         unturned: which layers have no positions, by their type and the sliding window of the config.
         beside: names of the values beside the rope dictionary where they are not those of ``BESIDE``. For a type with
             one dictionary for each layer type, also the layer type: ``(layer type, key)``.
+        scale: the factor on the scores, where it is not by the size of a head.
+        last: the type of the last layer, where transformers does not leave it to the config.
         flat: the layer type that a flat ``rope_scaling`` is about, where there are several; the others turn plainly.
     """
 
@@ -73,6 +78,8 @@ class Code:
     causal: bool = True
     unturned: Callable[[str, int | None], bool] = _none
     beside: Mapping[str, str | tuple[str, str]] | None = None
+    scale: float | None = None
+    last: str | None = None
     flat: str | None = None
 
 
@@ -86,6 +93,7 @@ CODE: dict[str, Code] = {
     "gemma3_text": Code(
         beside={"rope_theta": (FULL, "rope_theta"), "rope_local_base_freq": (SLIDING, "rope_theta")}, flat=FULL
     ),
+    "gemma4_text": Code(scale=1.0, last=FULL),
     "olmo3": Code(flat=FULL),
     "modernbert-decoder": Code(beside=_MODERN_BERT),
     "modernbert": Code(causal=False, beside=_MODERN_BERT),

@@ -16,10 +16,8 @@ from torch import nn
 
 from rope_lessons._extras import extra
 from rope_lessons.hf.configs import in_hf_words, plan_from_hf, scheme_to_hf
-from rope_lessons.kinds import KINDS
+from rope_lessons.kinds import KINDS, PARTIAL
 from rope_lessons.schemes import Plan, Scheme
-
-PARTIAL = "partial_rotary_factor"
 
 
 def depends_on_length(plan: Plan) -> bool:
@@ -60,8 +58,8 @@ def rope_parameters(config: Any, own: Plan, wanted: Plan) -> dict[str, Any]:
         rope = scheme_to_hf(Scheme(new.frequencies, rotary_scale=new.rotary_scale))
         if rope["rope_type"] not in ("default", *ROPE_INIT_FUNCTIONS):
             raise ValueError(f"plan must have frequencies that transformers knows, got {new!r} in layer {number}")
-        before = said if kind is None else said[kind]
-        if before.get(PARTIAL) is not None:
+        before = (said if kind is None else said[kind]) or {}
+        if before.get(PARTIAL) is not None and not _spans_head(its) and not _spans_head(new):
             rope[PARTIAL] = before[PARTIAL]
         if ropes.setdefault(kind, rope) != rope:
             raise ValueError(
@@ -118,6 +116,10 @@ def _kinds(config: Any) -> list[str | None]:
     """Which rope parameters each layer has: those of its type, or None for the only ones."""
     by_type = any(isinstance(value, Mapping) for value in config.rope_parameters.values())
     return list(config.layer_types) if by_type else [None] * config.num_hidden_layers
+
+
+def _spans_head(its: Scheme) -> bool:
+    return its.frequencies is not None and KINDS[its.frequencies.kind].spans_head
 
 
 def _as_read(its: Scheme) -> Scheme:

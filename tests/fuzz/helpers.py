@@ -122,6 +122,8 @@ def frequencies(kind: str, dim: int, factor: float, base: float, trained: int, l
         options["low_freq_factor"], options["high_freq_factor"] = more
     elif kind == "yarn":
         options["beta_slow"], options["beta_fast"], options["truncate"] = more
+    elif kind == "proportional":
+        options["share"] = more[0]
     elif kind == "longrope":
         options["short_factor"], options["long_factor"] = more
     try:
@@ -142,6 +144,9 @@ def frequencies(kind: str, dim: int, factor: float, base: float, trained: int, l
         "ntk-by-parts": lambda: by_parts(dim, factor, trained, base, *more),
         "llama3": lambda: by_parts(dim, factor, trained, base, *more),
         "yarn": lambda: yarn(dim, factor, trained, base, more[1], more[0], more[2]),
+        "proportional": lambda: [
+            x / kappa if t < int(more[0] * dim // 2) else mpf(0) for t, x in enumerate(omega)
+        ],
         "longrope": lambda: [x / mpf(c) for x, c in zip(omega, more[length > trained], strict=True)],
     }[kind]()  # fmt: skip
     # A ramp between two ends that lie close together is steep: the share kept is off by the ends' rounding over it.
@@ -156,7 +161,8 @@ def _draw_frequencies(draw: Draw) -> tuple[Any, ...]:
     pair = st.tuples(st.floats(0.25, 8), st.floats(0.25, 64)).map(lambda p: (p[0], p[0] + p[1]))
     numbers = st.lists(positive, min_size=dim // 2, max_size=dim // 2).map(tuple)
     more = {
-        "ntk-mixed": st.tuples(st.floats(0, 2)), "ntk-by-parts": pair, "llama3": pair,
+        "proportional": st.tuples(st.floats(0.5, 1)), "ntk-mixed": st.tuples(st.floats(0, 2)),
+        "ntk-by-parts": pair, "llama3": pair,
         "yarn": st.tuples(pair, st.booleans()).map(lambda p: (*p[0], p[1])), "longrope": st.tuples(numbers, numbers),
     }.get(kind, st.just(()))  # fmt: skip
     return (
