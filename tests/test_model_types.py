@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText
 
 import rope_lessons as rl
 from rope_lessons.hf.model_types import BESIDE, KEYS, OLD, find, table
@@ -21,8 +22,8 @@ RIGHT = sorted(name for name, row in ROWS.items() if row["reason"] is None)
 # One of each convention, and what is most used; every type where transformers is not that of the stored table.
 CHOSEN = [
     "apertus", "cohere", "cohere2", "deepseek_v3", "ernie4_5", "exaone4", "falcon_h1", "gemma", "gemma2",
-    "gemma3_text", "glm", "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "laguna", "llama", "ministral",
-    "minimax_m2", "mistral", "modernbert-decoder", "nanochat", "olmo3", "phi", "phi3", "qwen2", "qwen3_moe",
+    "gemma3_text", "gemma4_text", "glm", "glm4_moe", "gpt2", "gpt_neox", "gpt_oss", "granite", "laguna", "llama",
+    "minimax_m2", "mistral", "modernbert", "nanochat", "olmo3", "phi", "phi3", "qwen2", "qwen3_moe",
     "smollm3", "stablelm",
 ]  # fmt: skip
 ALL = "ROPE_LESSONS_ALL_TYPES" in os.environ or transformers.__version__ != table()["transformers"]
@@ -40,8 +41,6 @@ def test_a_type_is_right_or_refused(name: str) -> None:
         return
     config = model_types.small(name)
     plan = rl.plan_from_hf(config)
-    if not plan[0].causal:
-        return
     unturned = tuple(replace(layer, frequencies=None, rotary_scale=1.0) for layer in plan)
     assert model_types.difference(config, unturned) > 0.1  # the model would show a wrong plan
     right = {*row["rope_types"], *(["partial"] * row["partial"]), *(["window"] * row["windows"])}
@@ -49,7 +48,7 @@ def test_a_type_is_right_or_refused(name: str) -> None:
         if feature not in right:
             try:
                 config = model_types.small(name, **options)
-            except (KeyError, StrictDataclassError):  # the class itself does not take it
+            except (KeyError, RuntimeError, StrictDataclassError):  # the class itself does not take it
                 continue
             with pytest.raises((TypeError, ValueError)):
                 rl.plan_from_hf(config)
@@ -69,9 +68,11 @@ def test_the_table_of_the_api_page() -> None:
     assert {len(row) for row in read} == {6}
     by_name = {row[0]: row for row in read}
     assert by_name["`cohere2`"][1:5] == ["interleaved", "no", "yes", "yes"]
-    assert by_name["`phi`"][1:] == ["half", "yes", "no", "no", "all"]
+    older = "`default`, `linear`, `dynamic`, `yarn`, `llama3`, `longrope`"
+    assert by_name["`phi`"][1:] == ["half", "yes", "no", "no", older]  # a part of a head, which is not proportional
+    assert by_name["`llama`"][5] == "all"
     assert by_name["`phi3`"][5] == "`default`, `longrope`"
-    assert "`default`, `linear`, `dynamic`, `yarn`, `llama3`, `longrope`." in types_table.introduction()
+    assert "`default`, `linear`, `dynamic`, `yarn`, `proportional`, `llama3`, `longrope`." in types_table.introduction()
 
 
 # --- config files -----------------------------------------------------------------------------------------------------
@@ -188,3 +189,85 @@ def test_which_layers_have_a_window_by_older_keys(model_type: str, key: str, val
     plain = {"num_hidden_layers": 6, "head_dim": 8, "rope_theta": 1e4, "sliding_window": 8, "local_attention": 16}
     with pytest.raises(ValueError, match="config must contain 'layer_types' where only some layers have the sliding"):
         rl.plan_from_hf({**plain, "rope_parameters": {"rope_type": "default"}, key: value})
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gemma_4_by_hand() -> None:
+    """Heads of two sizes, and of the larger a quarter of the pairs turns; scores without a scale; a full last layer."""
+    config = CONFIG_MAPPING["gemma4_text"](num_hidden_layers=6)
+    near = rl.scheme("window", dim=256, visible_window=512, base_scale=1.0)
+    far = rl.scheme("proportional", dim=512, share=0.25, base=1e6, base_scale=1.0)
+    raw = json.loads(json.dumps(config.to_dict()))
+    assert rl.plan_from_hf(config) == rl.plan_from_hf(raw) == (near,) * 5 + (far,)
+    for change, message in (
+        (
+            {"layer_types": ["sliding_attention"] * 6},
+            "layer_types must end in 'full_attention' for model_type 'gemma4_",
+        ),
+        ({"per_layer_config": None}, "config must contain 'per_layer_config', which the class"),
+        (
+            {"per_layer_config": {"5": {"head_dim": 512, "sliding_window": 4}}},
+            "keys of per_layer_config must be one of",
+        ),
+        ({"per_layer_config": None, "global_head_dim": 512}, "config must not contain 'global_head_dim'"),
+        ({"num_kv_shared_layers": 2}, "config must not contain 'num_kv_shared_layers' .layers that share keys"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            rl.plan_from_hf({**raw, **change})
+    with pytest.raises(TypeError, match="per_layer_config must be a dictionary for each number of a layer, got 3"):
+        rl.plan_from_hf({**raw, "per_layer_config": 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("gemma3", "gemma3_text"), ("gemma4", "gemma4_text"), ("got_ocr2", "qwen2")]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_holds_others_says_what_to_give(name: str, text: str) -> None:
+    config = CONFIG_MAPPING[name]()
+    with pytest.raises(ValueError, match=f"it holds other models: give its text_config, of the type {text}"):
+        rl.plan_from_hf(config)
+    settings = model_types.SETTINGS.get(text, {})
+    assert rl.plan_from_hf(config.text_config) == rl.plan_from_hf(
+        CONFIG_MAPPING[text](**{**config.text_config.to_dict(), **settings})
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_language_model_inside_another() -> None:
+    """It is extended where it stands, and does what it does alone; Gemma 3 hands it masks that a plan does not take."""
+    tokens = torch.randint(3, 60, (1, 20), generator=torch.Generator().manual_seed(1))
+    model = holding("got_ocr2", "qwen2")
+    own = logits_of(model, tokens)
+    inside = model.model.language_model
+    rl.hf.extend(inside, "rerope", window=5)
+    bent = logits_of(model, tokens)
+    assert (bent - own).abs().max() > 1e-4
+    alone = AutoModelForCausalLM.from_config(inside.config).float().eval()
+    alone.model.load_state_dict(inside.state_dict())
+    alone.lm_head.load_state_dict(model.lm_head.state_dict())
+    assert torch.equal(logits_of(rl.hf.extend(alone, "rerope", window=5), tokens), bent)
+    decode = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    assert torch.equal(model.generate(tokens, **decode), model.generate(tokens, use_cache=False, **decode))
+    rl.hf.restore(inside)
+    assert torch.equal(logits_of(model, tokens), own)
+    gemma = holding("gemma3", "gemma3_text")
+    rl.hf.extend(gemma.model.language_model, "rerope", window=5)
+    with pytest.raises(ValueError, match=r"attention_mask must be None or ones and zeros .* got dict"):
+        logits_of(gemma, tokens)
+
+
+def holding(name: str, text: str) -> Any:
+    """A small model of this type around a language model."""
+    vision = CONFIG_MAPPING[name]().vision_config
+    for key, value in {"hidden_size": 32, "intermediate_size": 32, "mlp_dim": 32, "output_channels": 32}.items():
+        if hasattr(vision, key):
+            setattr(vision, key, value)
+    vision.num_hidden_layers, vision.num_attention_heads = 1, 2
+    config = CONFIG_MAPPING[name](text_config=model_types.small(text).to_dict(), vision_config=vision.to_dict())
+    torch.manual_seed(0)
+    return AutoModelForImageTextToText.from_config(config, attn_implementation="eager").float().eval()
+
+
+@torch.no_grad()
+def logits_of(model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    return model(tokens).logits
