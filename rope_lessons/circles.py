@@ -386,8 +386,8 @@ def proportional_frequencies(
     check_positive("share", share)
     check_positive("factor", factor)
     frequencies = rope_frequencies(dim, base, device=device) / as_float(factor)
-    turning = int(share * dim // 2)
+    turning = int(min(share, 1) * dim // 2)
     if share > 1 or turning < 1:
-        raise ValueError(f"share must be at most 1, and of {dim // 2} pairs leave one or more to turn, got {share}")
+        raise ValueError(f"share must be at most 1, and of dim = {dim} leave a pair or more to turn, got {share}")
     frequencies[turning:] = 0
     return frequencies

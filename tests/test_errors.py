@@ -214,12 +214,12 @@ CASES: dict[str, list[Case]] = {
         (
             lambda: rl.circles.proportional_frequencies(8, 1.5),
             ValueError,
-            "share must be at most 1, and of 4 pairs leave one or more to turn, got 1.5",
+            "share must be at most 1, and of dim = 8 leave a pair or more to turn, got 1.5",
         ),
         (
             lambda: rl.circles.proportional_frequencies(8, 0.2),
             ValueError,
-            "share must be at most 1, and of 4 pairs leave one or more to turn, got 0.2",
+            "share must be at most 1, and of dim = 8 leave a pair or more to turn, got 0.2",
         ),
     ],
     "pi_frequencies": [
