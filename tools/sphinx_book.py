@@ -204,6 +204,8 @@ class Api(BookDirective):
 def _auto(module: str, name: str, thing: Any) -> str:
     kind = "autoclass" if isinstance(thing, type) else "autofunction"
     members = "   :members:\n" if isinstance(thing, type) else ""
+    if fields := getattr(thing, "_fields", ()):  # of a NamedTuple: its docstring says what they are
+        members += f"   :exclude-members: {', '.join(fields)}\n"
     return f".. {kind}:: {module}.{name}\n{members}"
 
 

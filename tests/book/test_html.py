@@ -54,6 +54,12 @@ def test_api_pages_have_every_public_name(html: Path) -> None:
     assert public - documented == set()
 
 
+def test_api_pages_say_of_fields_what_they_are(html: Path) -> None:
+    """Those of a NamedTuple are in its docstring; by itself Sphinx lists them as "Alias for field number 0"."""
+    for page in (html / "book" / "api").glob("*.html"):
+        assert "Alias for field number" not in page.read_text("utf8"), page
+
+
 def test_every_module_is_on_an_api_page() -> None:
     """A new module has to be added by hand to a page below book/api; the checkers of exercises are not shown."""
     package = ROOT / "rope_lessons"
