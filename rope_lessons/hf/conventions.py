@@ -118,6 +118,8 @@ def _turn_of(model: nn.Module, layer_type: str | None) -> tuple[Turn, int]:
     rotary, options = copy.deepcopy(rotary).cpu(), {}  # some rope types remember a length
     if "layer_type" in inspect.signature(rotary.forward).parameters:
         options["layer_type"] = layer_type or base.config.layer_types[0]  # type: ignore[union-attr]
+        if base.config.rope_parameters.get(options["layer_type"]) is None:  # type: ignore[union-attr]
+            raise ValueError(f"layer_type must be of layers that turn, got {options['layer_type']!r}")
     elif layer_type is not None:
         raise ValueError(f"layer_type must be None for a model that turns all layers alike, got {layer_type!r}")
 
