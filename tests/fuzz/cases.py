@@ -49,7 +49,7 @@ def _options_of(draw: Draw, kind: str, dim: int) -> dict[str, Any]:
         numbers = st.lists(st.sampled_from([1.0, 1.5, 4.0]), min_size=dim // 2, max_size=dim // 2).map(tuple)
         found["short_factor"], found["long_factor"] = draw(numbers), draw(numbers)
     if kind == "proportional":
-        found["share"] = draw(st.sampled_from([1.0, 0.75]))
+        found["share"] = draw(st.sampled_from([1.0, 0.75] if dim > 2 else [1.0]))  # a pair or more has to turn
     if kind == "ntk-mixed":
         found["exponent"] = draw(st.sampled_from([0.625, 0.0, 1.0]))
     if kind == "yarn":
