@@ -360,8 +360,10 @@ def proportional_frequencies(
 
         \omega'_t = \begin{cases} \omega_t / \kappa & t < \lfloor s\,d/2 \rfloor \\ 0 & \text{otherwise.} \end{cases}
 
-    It differs from turning only a part of the channels, where a few pairs span the speeds from the fastest to the
-    slowest. Gemma 4 has it in the layers that see everything, with :math:`s = 1/4`.
+    The slow pairs, which over a long text turn to angles that no training showed, are left to content alone: what they
+    add to a score does not depend on the distance. Turning only a part of the channels is something else: there the
+    few pairs that turn span all speeds, from the fastest to the slowest. Gemma 4 has it in the layers that see
+    everything, with :math:`s = 1/4`.
 
     Args:
         dim: number of channels :math:`d`, the still ones among them; even.
@@ -378,7 +380,7 @@ def proportional_frequencies(
             positive.
 
     Source: Barbero et al. 2024 (arXiv 2410.06205), who call it p-RoPE; the factor is that of transformers' rope type
-    ``"proportional"``. Chapter 05.
+    ``"proportional"``, and Gemma 4's share the default of its class ``Gemma4TextConfig`` there. Chapter 05.
 
     >>> proportional_frequencies(8, share=0.5)
     tensor([1.0000, 0.1000, 0.0000, 0.0000], dtype=torch.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,110 @@ def test_printed() -> None:
     rotary = rl.nn.RotaryEmbedding(spec, layout="interleaved", scale=1.5)
     assert repr(rotary) == f"RotaryEmbedding({spec!r}, layout='interleaved', scale=1.5)"
     assert repr(rl.nn.LearnedFrequencies(spec)) == f"LearnedFrequencies({spec!r})"
+
+
+# --- added to the tokens ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_sinusoids_are_added(learned: bool) -> None:
+    x = torch.randn(2, 5, 8)
+    embed = rl.nn.SinusoidalEmbedding(8, base=100.0, scale=0.5, learned=learned)
+    for positions in (None, torch.arange(5), torch.tensor([0, 7, 3, 90_000, 2]), torch.rand(2, 5).double()):
+        vectors = rl.sinusoidal_encoding(torch.arange(5) if positions is None else positions, 8, 100.0)
+        assert torch.equal(embed(x, positions), x + 0.5 * vectors)
+    assert [name for name, _ in embed.named_parameters()] == ["scale"] * learned
+    assert list(embed.state_dict()) == ["scale"] * learned
+
+
+def test_a_scale_is_learned_and_reset() -> None:
+    """Its gradient is the encoding's share in that of the sum, also after a call without gradients made the table."""
+    embed, x = rl.nn.SinusoidalEmbedding(8, scale=0.5, learned=True), torch.randn(2, 5, 8)
+    with torch.inference_mode():
+        embed(x)
+    embed(x).square().sum().backward()
+    vectors = rl.sinusoidal_encoding(torch.arange(5), 8)
+    assert embed.scale.grad is not None
+    assert torch.allclose(embed.scale.grad, (2 * (x + 0.5 * vectors) * vectors).sum().reshape(1))
+    torch.optim.SGD(embed.parameters(), lr=0.1).step()
+    assert embed.scale.item() != 0.5
+    embed.reset_parameters()
+    assert embed.scale.item() == 0.5
+
+
+def test_the_table_doubles_and_stays_out_of_the_way() -> None:
+    embed = rl.nn.SinusoidalEmbedding(8)
+    rows = []
+    for length in (10, 11, 20, 21, 100, 7):
+        assert torch.equal(embed(torch.zeros(length, 8)), rl.sinusoidal_encoding(torch.arange(length), 8))
+        rows.append(len(embed._table))
+    assert rows == [10, 20, 20, 40, 100, 100]
+    embed.to(torch.bfloat16)
+    assert embed._table.dtype == torch.float32
+    assert embed(torch.zeros(9, 8, dtype=torch.bfloat16)).dtype == torch.bfloat16
+    assert embed(torch.zeros(9, 8, device="meta")).is_meta
+    assert embed(torch.zeros(9, 8)).device.type == "cpu"
+    for copied in (copy.deepcopy(embed), pickle.loads(pickle.dumps(embed))):
+        assert copied._table is None
+        assert torch.equal(copied(torch.zeros(9, 8)), embed(torch.zeros(9, 8)))
+
+
+def test_no_fake_table_stays_behind() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    embed = rl.nn.SinusoidalEmbedding(8)
+    with FakeTensorMode():
+        assert embed(torch.zeros(9, 8)).shape == (9, 8)
+    assert torch.equal(embed(torch.zeros(9, 8)), rl.sinusoidal_encoding(torch.arange(9), 8))
+
+
+def test_rows_are_added() -> None:
+    embed, x = rl.nn.LearnedEmbedding(9, 8), torch.randn(2, 5, 8)
+    assert embed.weight.std().item() == pytest.approx(0.02, rel=0.3)
+    assert torch.equal(embed(x), x + embed.weight[:5])
+    places = torch.tensor([[0, 8, 3, 3, 1], [1, 2, 3, 4, 5]])
+    assert torch.equal(embed(x, places), x + embed.weight[places])
+    between = embed(x[:, :2], torch.tensor([0.25, 8.0], dtype=torch.float64))
+    wanted = torch.stack((0.75 * embed.weight[0] + 0.25 * embed.weight[1], embed.weight[8]))
+    assert torch.allclose(between, x[:, :2] + wanted)
+    embed(x).sum().backward()
+    assert torch.equal(embed.weight.grad, 2.0 * (torch.arange(9) < 5)[:, None].expand(9, 8))
+
+
+@pytest.mark.parametrize("rows", [1, 5, 9, 17, 40])
+def test_a_stretched_table_is_that_of_interpolate(rows: int) -> None:
+    embed = rl.nn.LearnedEmbedding(9, 8)
+    old = embed.weight.detach().double()
+    embed.resize(rows)
+    peer = nn.functional.interpolate(old.T[None], size=rows, mode="linear", align_corners=True)[0].T
+    assert embed.weight.shape == (rows, 8)
+    assert torch.allclose(embed.weight.double(), peer, atol=1e-7)
+    assert embed(torch.zeros(rows, 8)).shape == (rows, 8)
+
+
+def test_a_table_keeps_its_rows() -> None:
+    embed = rl.nn.LearnedEmbedding(9, 8, std=0.5)
+    old = embed.weight.detach().clone()
+    embed.weight.requires_grad_(False)
+    embed.resize(2000, "keep")
+    assert torch.equal(embed.weight[:9], old)
+    assert embed.weight[9:].std().item() == pytest.approx(0.5, rel=0.05)
+    assert not embed.weight.requires_grad
+    embed.resize(4, "keep")
+    assert torch.equal(embed.weight, old[:4])
+
+
+def test_added_modules_are_printed() -> None:
+    assert repr(rl.nn.SinusoidalEmbedding(8)) == "SinusoidalEmbedding(8)"
+    assert repr(rl.nn.SinusoidalEmbedding(8, base=100.0)) == "SinusoidalEmbedding(8, base=100.0)"
+    assert repr(rl.nn.LearnedEmbedding(9, 8, std=0.1)) == "LearnedEmbedding(9, 8, std=0.1)"
+
+
+@pytest.mark.parametrize("embed", [rl.nn.SinusoidalEmbedding(8, learned=True), rl.nn.LearnedEmbedding(9, 8)])
+def test_added_modules_compile(embed: nn.Module) -> None:
+    compiled, x = torch.compile(embed, backend="eager", fullgraph=True), torch.randn(2, 5, 8)
+    for positions in (None, torch.arange(5), torch.arange(5).double() / 2):
+        assert torch.equal(compiled(x, positions), embed(x, positions))
 
 
 # --- without data, and with it again ---------------------------------------------------------------------------------

@@ -111,8 +111,69 @@ def test_start() -> None:
         ({"heads": 0}, "heads must be an int of at least 1"),
         ({"kv_heads": 5}, "kv_heads must divide heads"),
         ({"head_dim": 7}, "dim must be an even int"),
+        ({"encoding": "sinus"}, "encoding must be one of '', 'sinusoidal', 'learned'"),
+        ({"encoding": "learned"}, "table must be positive with encoding 'learned', and 0 without it, got 0"),
+        ({"table": 8}, "table must be positive with encoding 'learned', and 0 without it, got 8"),
+        ({"encoding": "sinusoidal", "width": 7}, "width must be even for a sinusoidal encoding, got 7"),
     ],
 )
 def test_errors(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TransformerConfig(**options)
+
+
+# --- additive encodings ----------------------------------------------------------------------------------------------
+
+ADDED = {"sinusoidal": replace(SMALL, encoding="sinusoidal"), "learned": replace(SMALL, encoding="learned", table=9)}
+
+
+@pytest.mark.parametrize("encoding", ADDED)
+def test_what_is_added_is_the_vector_of_the_position(encoding: str) -> None:
+    """The same as a model without encoding whose tokens stand for (token, position) pairs."""
+    model, positions = random_model(ADDED[encoding]), torch.tensor([0, 1, 5, 2])
+    weights = dict(model.named_parameters())
+    if encoding == "learned":
+        vectors = weights["encoding.weight"][positions]
+    else:
+        rms = 0.5 / 12**0.5
+        vectors = rl.sinusoidal_encoding(positions, 12).double()
+        assert vectors.square().mean().sqrt().item() == pytest.approx(0.5**0.5)
+        vectors = vectors * rms / 0.5**0.5
+    tokens = torch.tensor([[7, 3, 3, 1]])
+    plan = (rl.scheme("nope"),) * 2
+    pairs = torch.cat((weights["embedding.weight"], weights["embedding.weight"][tokens[0]] + vectors.double()))
+    wanted = literal({**weights, "embedding.weight": pairs}, SMALL, 11 + torch.arange(4)[None], list(plan))
+    assert torch.allclose(model(tokens, plan, positions=positions), wanted[..., :11], atol=1e-6)
+
+
+def test_positions_are_counted_from_0() -> None:
+    for config in ADDED.values():
+        model, tokens, plan = random_model(config), torch.randint(11, (2, 7)), (rl.scheme("nope"),) * 2
+        assert torch.equal(model(tokens, plan), model(tokens, plan, positions=torch.arange(7)))
+
+
+def test_the_other_weights_are_those_of_a_model_without_encoding() -> None:
+    plain = dict(sizes.build(SMALL, seed=3).named_parameters())
+    for config in ADDED.values():
+        own = dict(sizes.build(config, seed=3).named_parameters())
+        assert all(torch.equal(own[name], weight) for name, weight in plain.items())
+        assert set(own) - set(plain) == ({"encoding.weight"} if config.table else set())
+
+
+def test_a_learned_table_is_read_between_its_rows_and_ends() -> None:
+    model, x = random_model(ADDED["learned"]), torch.zeros(1, 1, 12, dtype=torch.float64)
+    table = model.encoding.weight
+    between = model.encoding(x, torch.tensor([7.25], dtype=torch.float64))
+    assert torch.allclose(between[0, 0], 0.75 * table[7] + 0.25 * table[8])
+    model(torch.zeros(1, 9, dtype=torch.int64))
+    told = "positions must be from 0 to 8: the learned table has 9 rows and ends there, got 9"
+    with pytest.raises(ValueError, match=told):
+        model(torch.zeros(1, 10, dtype=torch.int64))
+    with pytest.raises(ValueError, match="got -1"):
+        model.encoding(x, torch.tensor([-1]))
+
+
+def test_an_encoding_takes_no_cache() -> None:
+    for config in ADDED.values():
+        with pytest.raises(ValueError, match="cache must be None for a model with an encoding"):
+            random_model(config)(torch.zeros(1, 2, dtype=torch.int64), cache=rl.KVCache((rl.scheme("nope"),) * 2))

@@ -23,8 +23,8 @@ from rope_lessons.engine.pieces import Documents, Turn, documents_of, query_scal
 from rope_lessons.rotary import rotary_table, rotate
 from rope_lessons.schemes import default_base_scale
 
-# Scores (batch, heads, queries and keys multiplied) up to which "auto" stays dense on a CPU: a millisecond either way,
-# and the reference is the equation itself. At twice as many flash takes two thirds of the time, at 2^20 a fifth.
+# Scores (batch, heads, queries and keys multiplied) up to which "auto" stays dense on a CPU: so few take about as long
+# either way, and the reference is the equation itself. The more there are, the more flash gains.
 CPU_SCORES = 2**15
 Table = tuple[Tensor, Tensor]  # cosines and sines
 
@@ -65,7 +65,7 @@ def worthwhile(call: Call) -> str | None:
     """Why it would be no gain; None if it is one."""
     batch, heads = call.q.shape[:2]
     if call.q.device.type == "cpu" and batch * heads * call.q_len * call.k_len <= CPU_SCORES:
-        return f"up to {CPU_SCORES} scores, dense takes a millisecond on a CPU"
+        return f"up to {CPU_SCORES} scores, dense takes about as long on a CPU"
     return None
 
 

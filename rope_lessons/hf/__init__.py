@@ -10,10 +10,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from rope_lessons.hf.configs import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
-
 if TYPE_CHECKING:
     from rope_lessons.hf.advice import advise
+    from rope_lessons.hf.configs import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
     from rope_lessons.hf.conventions import Convention, identify
     from rope_lessons.hf.live import extend, load, plan_of, restore, using
 
@@ -35,6 +34,7 @@ __all__ = [
 # Imported on first use, from these modules: only programs with a model need them.
 _LATER = {
     "advise": "advice",
+    **dict.fromkeys(("plan_from_hf", "plan_to_hf", "scheme_from_hf", "scheme_to_hf"), "configs"),
     **dict.fromkeys(("extend", "load", "plan_of", "restore", "using"), "live"),
     **dict.fromkeys(("Convention", "identify"), "conventions"),
 }

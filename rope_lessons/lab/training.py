@@ -111,16 +111,17 @@ class Recipe:
 
     @property
     def config(self) -> sizes.ModelConfig:
-        """Of the model, made for the optimizer."""
+        """Of the model, made for the optimizer and with what the row adds to the tokens."""
         config = replace(sizes.SIZES[self.size], shift_keys=self.shift_keys)
         if isinstance(config, sizes.GAUConfig):
             return replace(config, optimizer="lamb" if self.optimizer == "tiger" else "adam")
-        return config
+        return replace(config, encoding=self.row.encoding, table=self.row.table)
 
     @property
     def rows(self) -> dict[str, TableRow]:
         """The table for this model."""
-        return rows(self.config.layers, self.config.head_dim, self.train_length, self.factor)
+        size = sizes.SIZES[self.size]
+        return rows(size.layers, size.head_dim, self.train_length, self.factor)
 
     @property
     def row(self) -> TableRow:
@@ -155,6 +156,7 @@ def identity(recipe: Recipe, corpus_sha256: str) -> dict[str, Any]:
         "plan": repr(row.method.schedule or row.method.train),
         "positions": None if drawn is None else f"{drawn.func.__name__} {drawn.keywords}",  # type: ignore[attr-defined]
         "corpus": corpus_sha256,
+        **row.outside,
     }
 
 
@@ -330,8 +332,7 @@ def restore(model: nn.Module, optimizer: torch.optim.Optimizer, found: checkpoin
         CheckpointError: other tensors than these weights and this optimizer have. Nothing is changed then.
     """
     _check_fits(model, optimizer, found)
-    for name, parameter in _weights(model).items():
-        parameter.copy_(_split_like(parameter, found.tensors[name]))
+    _fill(model, found)
     values: dict[int, dict[str, Tensor]] = {}
     numbers = {name: number for number, name in enumerate(_names(model, optimizer))}
     for key, like in _moments(model, optimizer).items():
@@ -345,6 +346,13 @@ def restore(model: nn.Module, optimizer: torch.optim.Optimizer, found: checkpoin
 def _check_fits(model: nn.Module, optimizer: torch.optim.Optimizer, found: checkpoint.Checkpoint) -> None:
     losses = torch.zeros((), dtype=torch.float64).expand(found.step)
     checkpoint.check_tensors(found, {**_weights(model), **_moments(model, optimizer), LOSSES: losses})
+
+
+@torch.no_grad()
+def _fill(model: nn.Module, found: checkpoint.Checkpoint) -> None:
+    """Give a model the weights of a checkpoint, which was found to fit."""
+    for name, parameter in _weights(model).items():
+        parameter.copy_(_split_like(parameter, found.tensors[name]))
 
 
 def _weights(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -463,6 +471,7 @@ def train(
     save_every: int = 250,
     minutes: float = math.inf,
     quiet: bool = False,
+    tuned_from: checkpoint.Checkpoint | None = None,
 ) -> int:
     """Train, or go on with a training, until it is done or the time is over.
 
@@ -477,13 +486,16 @@ def train(
         save_every: steps between checkpoints. There is one at the end of every call too.
         minutes: after which to stop, with a checkpoint; at least 0.
         quiet: without progress bar.
+        tuned_from: a checkpoint whose weights are those before the first step, for a model that is tuned further; by
+            default they are drawn from the seed. Its optimizer and its losses are left behind.
 
     Returns:
         how many steps are done, ``recipe.steps`` if all.
 
     Raises:
         TypeError, ValueError: arguments out of range; a batch that does not divide into equal parts.
-        CheckpointError: there are checkpoints in the folder, and none is of this training.
+        CheckpointError: there are checkpoints in the folder, and none is of this training; a ``tuned_from``
+            of another model.
         InUseError: another process trains in the folder, or tests what is there.
         OSError: the disk is full. What is kept stays good.
         TrainingError: the loss is no number any more.
@@ -501,6 +513,9 @@ def train(
         objective = Objective(model, recipe.row)
         spread = _spread(objective, own, parallel)
         optimizer = OPTIMIZERS[recipe.optimizer](model, recipe)
+        if tuned_from is not None:
+            _check_fits(model, optimizer, tuned_from)
+            _fill(model, tuned_from)
         made_for = identity(recipe, corpus.about["sha256"])
         found = _first_has(lambda: checkpoint.newest(folder, made_for, say), own)
         losses = [] if found is None else restore(model, optimizer, found)
@@ -702,7 +717,5 @@ def load(
     recipe = recipe_from(found.recipe, path, kind)
     model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, device)
     _check_fits(model, OPTIMIZERS[recipe.optimizer](model, recipe), found)
-    with torch.no_grad():
-        for name, parameter in _weights(model).items():
-            parameter.copy_(found.tensors[name])
+    _fill(model, found)
     return model.eval(), recipe, found

@@ -37,7 +37,8 @@ class ModelConfig(Protocol):
 
 
 class LanguageModel(nn.Module):
-    """Embedding, layers, scores by the same embedding. Positions enter through the plan alone.
+    """Embedding, layers, scores by the same embedding. Positions enter through the plan, and through the encoding of a
+    model that has one.
 
     The weights are memory without content until :func:`~rope_lessons.lab.sizes.build` fills them.
 
@@ -60,6 +61,7 @@ class LanguageModel(nn.Module):
         default = (scheme("rope", dim=config.head_dim),) * config.layers
         self.plan: Plan = check_plan(default if plan is None else plan, config.layers)
         self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.encoding: nn.Module | None = None  # adds to the embedded tokens what their positions say
         self.layers = nn.ModuleList(layers)
 
     def forward(
@@ -84,7 +86,7 @@ class LanguageModel(nn.Module):
 
         Raises:
             TypeError, ValueError: tokens of another dtype or shape; a plan of another number of layers; a cache or
-                document ids for a model that mixes keys with the ones before them.
+                document ids for a model that mixes keys with the ones before them, or that adds an encoding.
         """
         check_int64("tokens", tokens)
         if tokens.ndim != 2:
@@ -93,9 +95,14 @@ class LanguageModel(nn.Module):
         for name, value in (("cache", cache), ("document_ids", options.get("document_ids"))):
             if self.config.shift_keys and value is not None:
                 raise ValueError(f"{name} must be None for a model with shift_keys: a key needs the token before it")
+            if self.encoding is not None and value is not None:
+                raise ValueError(f"{name} must be None for a model with an encoding: it counts every text from 0")
         if positions is not None:
             options.update(q_positions=positions, k_positions=positions)
-        x = self.enter(self.embedding(tokens))
+        x = self.embedding(tokens)
+        if self.encoding is not None:
+            x = self.encoding(x, torch.arange(tokens.shape[1], device=x.device) if positions is None else positions)
+        x = self.enter(x)
         for number, (layer, layer_scheme) in enumerate(zip(self.layers, plan, strict=True)):
             held = {} if cache is None else {"cache": cache, "layer": number}
             here = _bound(attend, layer_scheme, {**options, **held})

@@ -13,10 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rope_lessons._checks import check_bool, check_count, check_dim
+from rope_lessons._checks import check_bool, check_choice, check_count, check_dim
 from rope_lessons.models.initial import truncated_normal_
 from rope_lessons.models.language_model import EPSILON, Attend, KeyShift, LanguageModel
+from rope_lessons.nn import LearnedEmbedding, SinusoidalEmbedding
 from rope_lessons.schemes import Plan
+
+ENCODINGS = ("", "sinusoidal", "learned")
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,12 @@ class TransformerConfig:
         head_dim: channels of a head, even.
         hidden: channels of the network.
         shift_keys: mix each key with the previous token's.
+        encoding: what is added to the embedded tokens: ``"sinusoidal"``, ``"learned"`` or, by default, nothing.
+        table: rows of a learned table, 0 without one: the longest text that the model can read.
 
     Raises:
-        TypeError, ValueError: sizes below 1; an odd ``head_dim``; ``kv_heads`` that do not divide ``heads``.
+        TypeError, ValueError: sizes below 1; an odd ``head_dim``; ``kv_heads`` that do not divide ``heads``; an unknown
+            encoding, or an odd ``width`` for the sinusoidal one; a table without rows, or rows without a table.
 
     >>> TransformerConfig(heads=12, kv_heads=5)
     Traceback (most recent call last):
@@ -50,6 +56,8 @@ class TransformerConfig:
     head_dim: int = 64
     hidden: int = 2464
     shift_keys: bool = False
+    encoding: str = ""
+    table: int = 0
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "kv_heads", "hidden"):
@@ -58,6 +66,18 @@ class TransformerConfig:
         check_bool("shift_keys", self.shift_keys)
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads must divide heads = {self.heads}, got {self.kv_heads}")
+        check_choice("encoding", self.encoding, ENCODINGS)
+        check_count("table", self.table)
+        if bool(self.table) != (self.encoding == "learned"):
+            raise ValueError(f"table must be positive with encoding 'learned', and 0 without it, got {self.table}")
+        if self.encoding == "sinusoidal" and self.width % 2:
+            raise ValueError(f"width must be even for a sinusoidal encoding, got {self.width}")
+
+    @property
+    def embedded(self) -> float:
+        """The standard deviation of an embedding's channel at the start. It is small, since it makes the scores too.
+        What is added to the tokens has the same size, so that neither drowns the other."""
+        return 0.5 / self.width**0.5
 
 
 class GroupedQueryAttention(nn.Module):
@@ -152,14 +172,24 @@ class TransformerLM(LanguageModel):
     def __init__(self, config: TransformerConfig, plan: Plan | None = None):
         super().__init__(config, (TransformerLayer(config) for _ in range(config.layers)), plan)
         self.norm = nn.RMSNorm(config.width, eps=EPSILON)
+        self.encoding = _encoding(config)
 
     def leave(self, x: Tensor) -> Tensor:
         """The stream was never normed: this is the last of the pre norms."""
         return self.norm(x)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Fill every weight. The embedding starts small, since it makes the scores too."""
-        truncated_normal_(self.embedding.weight, 0.5 / self.config.width**0.5, generator)
+        """Fill every weight. What a table of positions draws comes last: the others are those of a model without it."""
+        truncated_normal_(self.embedding.weight, self.config.embedded, generator)
         for layer in cast(Iterable[TransformerLayer], self.layers):
             layer.initialise(2 * self.config.layers, generator)
         nn.init.ones_(self.norm.weight)
+        if isinstance(self.encoding, LearnedEmbedding):
+            truncated_normal_(self.encoding.weight, self.encoding.std, generator)
+
+
+def _encoding(config: TransformerConfig) -> SinusoidalEmbedding | LearnedEmbedding | None:
+    """Vectors as large as those of the tokens."""
+    if config.encoding == "sinusoidal":  # whose channels have a mean square of 1/2
+        return SinusoidalEmbedding(config.width, scale=2**0.5 * config.embedded)
+    return LearnedEmbedding(config.table, config.width, std=config.embedded) if config.encoding == "learned" else None
