@@ -240,6 +240,12 @@ def test_the_table_of_several_runs(stored: Stored, tmp_path: Path, monkeypatch: 
     assert "87 million: GPU: not yet measured" in alt
 
 
+def test_without_a_table_its_figure_is_a_strip() -> None:
+    strip = figures.gpu_table(dict.fromkeys(figures.SIZES))
+    assert "GPU: not yet measured" in strip.alt
+    assert strip.figure.get_size_inches()[1] < 1
+
+
 def test_the_grid_of_chapter_11(stored: Stored, tmp_path: Path) -> None:
     setting = Setting(torch.device("cpu"), "tiny", tmp_path / "work", time.time() + 600)
     name = "chomsky/even_pairs/rnn/none"

@@ -12,8 +12,6 @@ thread and by the processor's time, so that what else runs does not count.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +23,7 @@ import torch
 from experiments.benchmarks import decode, memory, pretrained, rotary, speed, training
 from experiments.benchmarks.table import Rows, device_here, one_thread
 from experiments.command import add_places, parse, parser
+from experiments.hardware import processor
 from rope_lessons.stored import Table, provenance, read_results, write_results
 
 TABLES: dict[str, Rows] = {
@@ -113,18 +112,7 @@ def where(device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         card = torch.cuda.get_device_properties(device)
         return {**found, "capability": f"{card.major}.{card.minor}", "cuda": torch.version.cuda}
-    return {**found, "hardware": _processor()}
-
-
-def _processor() -> str:
-    """Its name, and what PyTorch uses of it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    name = names[0] if names else platform.processor() or platform.machine()
-    return f"{name}, {os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
+    return {**found, "hardware": processor()}
 
 
 if __name__ == "__main__":

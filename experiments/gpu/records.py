@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from experiments.gpu.step import Found, Setting
+from experiments.hardware import processor
 from rope_lessons.stored import provenance, sealed, unsealed, write_whole
 
 SCRIPT = "python -m experiments.gpu"
@@ -84,7 +85,7 @@ def record(
 def machine(device: torch.device) -> dict[str, Any]:
     """Hardware, driver, versions, date."""
     found: dict[str, Any] = {
-        "script": SCRIPT, **provenance(device), "numpy": np.__version__, "cpu": _processor(),
+        "script": SCRIPT, **provenance(device), "numpy": np.__version__, "cpu": processor(),
         "system": platform.platform(),
     }  # fmt: skip
     if device.type == "cuda":
@@ -104,15 +105,6 @@ def driver() -> str | None:
         return subprocess.run(asked, check=True, capture_output=True, text=True, timeout=20).stdout.split("\n")[0]
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {len(names)} cores"
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

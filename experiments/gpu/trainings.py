@@ -26,7 +26,7 @@ ROWS = ("rope", "rope-logn", "invleaky-w128-logn", "hwfa-w32", "hwfa2-w64-f1")  
 SMALL_ROWS = ("rope", "rope-logn", "invleaky-w16-logn", "hwfa-w16", "hwfa2-w8-f1")  # of 64 tokens and 4 layers
 LARGEST_ROWS = ("rope", "rope-logn", "invleaky-w128-logn", "hwfa-w16", "hwfa2-w64-f1")  # of 512 tokens and 24 layers
 
-# A third of the whole training, 98 million tokens, so that five of them fit one lease of half an hour.
+# A third of the whole training, 98 million tokens, so that five of them fit into half an hour of an H200: an estimate.
 STEPS = {"gau-25m": 1500, "gau-87m": 1000}
 SIZES = ("gau-25m", "gau-0.3m", "gau-87m")
 WINDOWS = 8  # pieces of the test text
