@@ -5,8 +5,8 @@
 - *repeated*: text whose beginning comes again and again.
 - *needles*: a number on a line of its own, and at the end of the text the question for it.
 
-Accuracy on all bytes of a long text measures the tax too: seven bytes in eight of ours can be guessed as well from the
-last 8. Chapter 12.
+Accuracy on all bytes of a long text measures the tax too: a byte can often be guessed from the few before it.
+Chapter 12.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_count, check_share
-from rope_lessons.lab.table.passkey import DIGITS, NEEDLE, QUESTION
+from rope_lessons.lab.table.passkey import DIGITS, NEEDLE
 
 CONTEXT = 8  # bytes that must agree before a byte counts as a copy
+MOST_LINES = 3  # a needle and its questions
 
 
 def latest_copies(window: bytes, context: int = CONTEXT) -> list[int]:
@@ -84,14 +85,15 @@ def far_copies(windows: Tensor, beyond: int, context: int = CONTEXT) -> tuple[Te
 
 
 def with_needles(windows: Tensor, share: float, random: np.random.Generator) -> Tensor:
-    """Windows of training text, some with a needle and the question for it.
+    """Windows of training text, some with a needle and one or two questions for it.
 
-    The needle stands anywhere, the question anywhere after it; what follows the question is the answer.
+    All of them are the same line, anywhere in the window: the first is the needle, and whoever reads on has to know
+    the digits of the others. With one question alone it is luck of the seed whether a small model learns to copy.
 
     Args:
         windows: int64 ``(windows, length + 1)``.
         share: of the windows that get a needle, each by chance.
-        random: decides which, where, and the digits.
+        random: decides which, where, how many, and the digits.
 
     Returns:
         like ``windows``.
@@ -101,24 +103,25 @@ def with_needles(windows: Tensor, share: float, random: np.random.Generator) -> 
 
     Chapter 12.
 
-    >>> window = torch.full((1, 41), ord("."))
+    >>> window = torch.full((1, 49), ord("."))
     >>> found = with_needles(window, 1.0, np.random.Generator(np.random.Philox(key=0)))
     >>> bytes(found[0].tolist()).decode().count('key = "')
-    2
+    3
     """
     check_share("share", share)
-    needle, question = (len(text.format("0" * DIGITS)) for text in (NEEDLE, QUESTION))
-    size = windows.shape[1]
-    if (room := size - needle - question) < 0:
-        raise ValueError(f"windows must have at least {needle + question} tokens, got {size}")
+    (count, size), line = windows.shape, len(NEEDLE.format("0" * DIGITS))
+    most = min(MOST_LINES, size // line)
+    if most < 2:
+        raise ValueError(f"windows must have at least {2 * line} tokens, got {size}")
     found = windows.clone()
-    chosen = random.random(len(windows)) < share
-    first = random.integers(room + 1, size=len(windows))
-    second = first + needle + random.integers(room - first + 1)
-    digits = random.integers(10, size=(len(windows), DIGITS))
+    chosen = random.random(count) < share
+    lines = random.integers(2, most, size=count, endpoint=True)
+    where = random.random((count, most))
+    digits = random.integers(10, size=(count, DIGITS))
     for row in np.flatnonzero(chosen):
-        text = "".join(map(str, digits[row]))
-        for begin, line in ((first[row], NEEDLE), (second[row], QUESTION)):
-            put = torch.tensor(list(line.format(text).encode()))
-            found[row, begin : begin + len(put)] = put
+        put = torch.tensor(list(NEEDLE.format("".join(map(str, digits[row]))).encode()))
+        room = size - lines[row] * line
+        before = np.sort((where[row, : lines[row]] * (room + 1)).astype(int))  # bytes of text before each line
+        for number, begin in enumerate(before):
+            found[row, begin + number * line : begin + (number + 1) * line] = put
     return found

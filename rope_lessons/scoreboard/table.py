@@ -15,8 +15,6 @@ from rope_lessons.scoreboard.intervals import Interval, interval
 from rope_lessons.scoreboard.metrics import far_copies
 from rope_lessons.scoreboard.scoring import Hits, Settings
 
-METRICS = ("natural", "far copies", "repeated", "needle", "loss")
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -95,7 +93,8 @@ def lines(
     trainings: Mapping[str, Measured], windows: Tensor, tests: Settings, control: str = "-window"
 ) -> Iterator[dict[str, Any]]:
     """The table, a line for each row, metric and length: the mean with its interval, and by how much the row is ahead
-    of its own training tested with a plain window.
+    of its own training tested with a plain window. One line more is the tax: by how much plain RoPE with the same seeds
+    is ahead of the row at home, over all bytes.
 
     Args:
         trainings: by name.
@@ -104,26 +103,30 @@ def lines(
         control: how the name of a training's control ends.
     """
     asked_at = cache(partial(questions, windows, tests))  # most rows are tested at the same lengths
+    rope = trainings.get("rope", {})
     for training, of_seed in trainings.items():
         names = dict.fromkeys(name for found in of_seed.values() for name in found)
         for row in names:
             seeds = sorted(seed for seed, found in of_seed.items() if row in found)
             own = [of_seed[seed][row] for seed in seeds]
+            about = {"row": row, "training": training, "seeds": len(seeds)}
             lengths = tuple(length for length in tests.lengths if f"natural {length}" in own[0])
             there = all(training + control in of_seed[seed] for seed in seeds) and row != training + control
             plain = [of_seed[seed][training + control] for seed in seeds] if there else None
             for (metric, length), asked in asked_at(lengths).items():
                 mean = measured(own, asked)
                 ahead = None if plain is None else measured(own, asked, plain)
-                yield {
-                    "row": row,
-                    "training": training,
-                    "seeds": len(seeds),
-                    "metric": metric,
-                    "length": length,
-                    **_rounded("", mean),
-                    **_rounded("ahead_", ahead),
-                }
+                yield {**about, "metric": metric, "length": length, **_rounded("", mean), **_rounded("ahead_", ahead)}
+            if tests.home in lengths and (paid := _tax(of_seed, row, rope, asked_at(lengths)["natural", tests.home])):
+                yield {**about, "metric": "tax", "length": tests.home, **_rounded("", paid), **_rounded("ahead_", None)}
+
+
+def _tax(of_seed: Measured, row: str, rope: Measured, asked: Asked) -> Interval | None:
+    """By how much plain RoPE is ahead at home, over the seeds that both have; None without one."""
+    seeds = [seed for seed in sorted(of_seed) if row in of_seed[seed] and "rope" in rope.get(seed, {})]
+    if not seeds:
+        return None
+    return measured([rope[seed]["rope"] for seed in seeds], asked, [of_seed[seed][row] for seed in seeds])
 
 
 def _rounded(prefix: str, found: Interval | None) -> dict[str, float | None]:

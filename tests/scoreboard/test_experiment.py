@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import scoreboard
+from experiments import scoreboard, scoreboard_jobs
 from rope_lessons.scoreboard import hits
+from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import read_results
 
 
@@ -27,7 +28,7 @@ def test_a_new_row_is_tested_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("small, rope, seed 0: step 3, ")
     assert said[1].startswith("small, rope, seed 0: 1 rows tested, ")
-    assert said[2] == f"written: {tmp_path / 'out' / 'scoreboard.json'}, 32 lines"
+    assert said[2] == f"written: {tmp_path / 'out' / 'scoreboard.json'}, 33 lines"
     first = read(tmp_path)
     assert scoreboard.main(line(tmp_path, "--rows", "rope", "rope-window")) == 0
     assert "step 3" not in capsys.readouterr().out
@@ -76,9 +77,36 @@ def test_the_plan_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFix
     assert not list(tmp_path.iterdir())
 
 
+def test_the_plan_of_the_second_rung(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two seeds of five trainings, and some rows of each."""
+    options = ["--plan", "--rungs", "second", "--out", str(tmp_path), "--models", str(tmp_path)]
+    assert scoreboard.main(options) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("second, rope, seed 0: not trained, 8 rows missing, ")
+    assert said[-1].startswith("10 trainings in all; ")
+    job = scoreboard_jobs.Job("second", "rope", 0)
+    assert scoreboard_jobs.lengths_of(job, job.rows["yarn"]) == (256, 2048)
+
+
 def test_a_row_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         scoreboard.main(["--rows", "rop"])
     told = capsys.readouterr().err
     assert "'rop'" in told
     assert "rerope-w32" in told
+
+
+def test_a_test_is_described_without_addresses() -> None:
+    """Where a function lies in memory is no part of a test; the positions of a test are."""
+    table = RUNGS["small"].rows
+    told = {name: scoreboard_jobs.described(row) for name, row in table.items()}
+    assert not any(" at 0x" in text for text in told.values())
+    assert "streaming_attention" in told["streaming"]
+    assert len({told[name] for name in ("sinusoidal", "sinusoidal-pi", "sinusoidal-shifted", "nope")}) == 4
+    assert told["rope"] == f"{table['rope'].method.test!r} None "
+
+
+def test_a_learned_table_is_tested_as_far_as_it_goes() -> None:
+    job = scoreboard_jobs.Job("small", "learned", 0)
+    assert scoreboard_jobs.lengths_of(job, job.rows["learned"]) == (64,)
+    assert scoreboard_jobs.lengths_of(job, job.rows["learned-pi"]) == (64, 128, 256, 512)

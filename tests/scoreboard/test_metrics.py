@@ -64,25 +64,35 @@ def test_far_copies_against_a_loop(text: bytes, beyond: int) -> None:
 
 
 def test_needles_can_be_answered() -> None:
-    """After the question come the digits of the needle, which stands before it; nothing else is changed."""
+    """The same line two or three times, and nothing else is changed."""
     windows = torch.full((200, 65), ord("."))
     found = metrics.with_needles(windows, 0.5, np.random.Generator(np.random.Philox(key=3)))
     changed = (found != windows).any(dim=1)
     assert 70 < int(changed.sum()) < 130
-    digits = set()
+    digits, counts = set(), []
     for row in found[changed].tolist():
         text = bytes(row).decode()
-        needle, question = text.index(NEEDLE[:-4]), text.rindex(QUESTION.format(""))
-        answer = text[question + len(QUESTION.format("")) :][:DIGITS]
-        assert needle + len(NEEDLE.format(answer)) <= question
-        assert text[needle:].startswith(NEEDLE.format(answer))
-        assert text.count(".") == 65 - len(NEEDLE.format(answer)) - len(QUESTION.format(answer))
+        answer = text[text.index(QUESTION.format("")) + len(QUESTION.format("")) :][:DIGITS]
+        line = NEEDLE.format(answer)
+        counts.append(text.count(line))
+        assert text.replace(line, "") == "." * (65 - counts[-1] * len(line))
         digits.add(answer)
     assert len(digits) > 60
+    assert set(counts) == {2, 3}
+
+
+@pytest.mark.parametrize(("size", "most"), [(30, 2), (44, 2), (45, 3)])
+def test_needles_fill_a_window_to_its_ends(size: int, most: int) -> None:
+    random = np.random.Generator(np.random.Philox(key=4))
+    found = metrics.with_needles(torch.full((400, size), ord(".")), 1.0, random)
+    lines = [bytes(row).decode().split(".") for row in found.tolist()]
+    assert max("".join(row).count("key") for row in lines) == most
+    assert any(row[0] for row in lines)  # a line begins the window
+    assert any(row[-1] for row in lines)  # and one ends it
 
 
 def test_no_room_for_a_needle() -> None:
-    with pytest.raises(ValueError, match=r"windows must have at least 28 tokens, got 20"):
+    with pytest.raises(ValueError, match=r"windows must have at least 30 tokens, got 20"):
         metrics.with_needles(torch.zeros(1, 20, dtype=torch.int64), 0.5, np.random.default_rng(0))
     with pytest.raises(ValueError, match="share must be"):
         metrics.with_needles(torch.zeros(1, 65, dtype=torch.int64), 1.5, np.random.default_rng(0))

@@ -1,0 +1,86 @@
+"""The scoreboard's model in a cell of a lesson: the stored weights, the texts, and what a plan scores. Chapter 05."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rope_lessons._checks import check_choice
+from rope_lessons.lab import sizes
+from rope_lessons.lab.rows import TableRow
+from rope_lessons.lab.table.passkey import DIGITS, passkey_windows
+from rope_lessons.lab.table.scoring import cut, score
+from rope_lessons.methods import Method
+from rope_lessons.models.byte_lm import fill
+from rope_lessons.schemes import Plan, Scheme
+from rope_lessons.scoreboard.metrics import far_copies
+from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.scoreboard.scoring import Settings
+from rope_lessons.stored import DATA, results
+
+TRAININGS = ("rope",)  # whose first seed is shipped
+METRICS = ("natural", "far copies", "needle")
+
+
+def load(training: str = "rope", device: torch.device | str | None = None) -> nn.Module:
+    """The first seed of a training, ready to be tested with other plans.
+
+    Args:
+        training: its name.
+        device: where it computes.
+
+    Raises:
+        ValueError: a training that is not shipped.
+
+    Chapter 05.
+    """
+    check_choice("training", training, TRAININGS)
+    recipe = RUNGS["small"]
+    model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, torch.device("cpu"))
+    fill(model, DATA / f"scoreboard_{training}.safetensors")
+    return model.to(device)
+
+
+def windows(which: str = "test") -> Tensor:
+    """The held-out texts of the scoreboard, int64 ``(documents, 513)``.
+
+    Args:
+        which: ``"test"``, or ``"validation"`` for what choices are made on.
+
+    Raises:
+        ValueError: another ``which``.
+    """
+    stored = results("scoreboard_texts")
+    check_choice("which", which, tuple(stored["which"]))
+    lines = stored["windows"].where(which=which)["text"]
+    return torch.tensor([list(line.encode("latin-1")) for line in lines])
+
+
+def percent(model: nn.Module, plan: Scheme | Plan, texts: Tensor, length: int, metric: str = "natural") -> float:
+    """What a model has right with a plan that it was not trained with, in percent.
+
+    Args:
+        model: of :func:`load`.
+        plan: a scheme for all layers, or one for each.
+        texts: of :func:`windows`, or some of them.
+        length: that the model reads at once; it divides 512.
+        metric: ``"natural"`` for all bytes, ``"far copies"`` or ``"needle"``.
+
+    Raises:
+        ValueError: another metric.
+
+    Chapter 05.
+    """
+    check_choice("metric", metric, METRICS)
+    layers = RUNGS["small"].config.layers
+    schemes = (plan,) * layers if isinstance(plan, Scheme) else tuple(plan)
+    row = TableRow("live", Method("live", schemes, schemes))
+    texts = texts.to(next(model.parameters()).device)
+    if metric == "needle":
+        asked = [passkey_windows(texts[:, : length + 1], depth) for depth in Settings().depths]
+        found = [score(model, row, tokens)[0][:, -DIGITS:].all(dim=1) for tokens in asked]
+        return 100 * torch.cat(found).double().mean().item()
+    hits = score(model, row, cut(texts, length))[0].reshape(len(texts), -1)
+    if metric == "far copies":
+        hits = hits[far_copies(texts, RUNGS["small"].train_length)[0].to(hits.device)]
+    return 100 * hits.mean().item()
