@@ -266,7 +266,7 @@ def chomsky_playground(
 # --- the explorable: parity and reverse, a symbol at a time --------------------------------------------------------
 
 BITS, CELL, LEFT, TAPE, STATES, FLOOR, OUT = 5, 33, 12, 62, 156, 368, 414
-LIT, DARK = "#fdeab8", "#ffffff"
+LIT, DARK = "#fdeab8", "none"
 
 
 def _bits(string: int) -> list[int]:
@@ -298,7 +298,7 @@ MACHINE_SCRIPT = r"""
       `empty token: pop ${written[popped - 1]}, write it`;
     svg.querySelector(".said").textContent = `step ${step}: ${said}`;
     const each = (name, set) => svg.querySelectorAll(name).forEach(set);
-    const fill = (name, lit, colour) => each(name, (e, i) => e.setAttribute("fill", lit(i) ? colour : "#ffffff"));
+    const fill = (name, lit, colour) => each(name, (e, i) => e.setAttribute("fill", lit(i) ? colour : "none"));
     const print = (name, list) => each(name, (e, i) => { e.textContent = i < list.length ? String(list[i]) : ""; });
     fill(".cell", (i) => i === step - 1, "#fdeab8");
     fill(".state", (i) => i === state, "#fdeab8");

@@ -17,6 +17,7 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
+    Choice,
     Explorable,
     Knob,
     legend_below,
@@ -76,7 +77,7 @@ def circles_ramps(dim: int = 128, train_length: int = 4096, factor: float = 8.0)
     axis.set_yticks(list(ticks), list(ticks.values()))
     axis.minorticks_off()
     axis.set_xlabel("pair t, fast to slow")
-    axis.set_ylabel("speed: new / old frequency")
+    axis.set_ylabel("speed: new / old")
     legend_below(figure, axis)
     paper, code = speeds["paper, 1 to 32 turns"], speeds["code, 1 to 32 turns"]
     widest = int((code / paper).argmax())
@@ -237,7 +238,7 @@ def circles_speeds(factor: int = 8, fast: int = 32, log_length: int = 12) -> Exp
     )
     svg = (
         '<svg viewBox="0 0 640 410" style="width:100%;height:auto;background:none" font-family="sans-serif" '
-        'font-size="20" text-anchor="middle" fill="#1a1a1a">'
+        'font-size="22" text-anchor="middle" fill="#1a1a1a">'
         f'<text x="320" y="24" class="title" font-weight="bold">'
         f"{unseen} of 32 pairs never went round in {2**log_length} positions</text>"
         f'<text x="{_across(1):.1f}" y="50">1</text>'
@@ -256,11 +257,11 @@ def circles_speeds(factor: int = 8, fast: int = 32, log_length: int = 12) -> Exp
         down in a straight line."""
     caption = """Rings: the paper's ramp, linear in the number of turns. Dots: the ramp of the code, linear in the
         number of the pair. Dashed: 1 turn, and the upper limit. Move the limit from 32 to 4 and watch rings and dots
-        come together. Then set it back and move the training length down to 64: the paper's rings leave the top,
+        come together. Then set it back and press the training length of 64: the paper's rings leave the top,
         even for the fastest pair; the dots do not."""
     knobs = (
         Knob("factor", "factor κ", 1, 32, factor),
         Knob("fast", "upper limit, turns", 2, 64, fast),
-        Knob("log_length", "training length 2ⁿ, n", 6, 17, log_length),
+        Choice("log_length", "training length", {n: f"{2**n}" for n in (6, 9, 12, 13, 15)}, log_length),
     )
     return Explorable("circles-speeds", alt, caption, knobs, svg, CIRCLES_SCRIPT)

@@ -225,7 +225,7 @@ def entropy_needle(needle: float = 8.0, spread: float = 0.0) -> Explorable:
     )
     svg = (
         '<svg viewBox="0 0 660 560" style="width:100%;height:auto;background:none" font-family="sans-serif" '
-        'font-size="20" fill="#1a1a1a">'
+        'font-size="23" fill="#1a1a1a">'
         f'<text x="330" y="24" text-anchor="middle" font-weight="bold" class="title">{_title(needle, spread)}</text>'
         f'{frame}<path d="{bound}" fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="2 5"/>'
         f'<path d="M{trained} {TOPS[0]}V{TOPS[1] + HEIGHT}" stroke="#1a1a1a" stroke-dasharray="2 5"/>'

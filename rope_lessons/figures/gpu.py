@@ -158,6 +158,7 @@ def _empty(axis: Any) -> str:
     axis.set_xticks([])
     axis.set_yticks([])
     axis.grid(False)
+    axis.spines[:].set_visible(False)
     return NOT_MEASURED
 
 
@@ -319,7 +320,10 @@ def trained_row(lines: Sequence[Line], kind: str) -> str | None:
 
 @styled
 def gpu_table(tables: Mapping[str, Sequence[Line] | None]) -> tuple[MatplotlibFigure, str]:
-    """Accuracy on repeated text against the length, a panel for each size that there is, or could be."""
+    """Accuracy on repeated text against the length, a panel for each size; a strip that says so where there is none."""
+    if not any(tables.values()):
+        figure, axis = new_figure(height=0.7)
+        return figure, f"An empty strip for models of {', '.join(SIZES[size] for size in tables)}: {_empty(axis)}."
     shares = [1.0 if lines else 0.3 for lines in tables.values()]
     figure, axes = new_figure(len(tables), 1, height=1 + 2.8 * sum(shares), gridspec_kw={"height_ratios": shares})
     said = []

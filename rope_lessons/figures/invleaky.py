@@ -198,7 +198,7 @@ REACH_SCRIPT = r"""
       const kind = told.has(d) ? "seen" : d < largest ? "between" : "beyond";
       cells[kind] += `M${6 + 28 * (d % 12)} ${56 + 28 * Math.floor(d / 12)}h27v27h-27z`;
       counts[kind]++;
-      numbers[d].setAttribute("fill", kind === "seen" ? "#fff" : "#555");
+      numbers[d].setAttribute("fill", kind === "seen" ? "#fff" : "#1a1a1a");
     }
     for (const name in cells) svg.querySelector(".cells-" + name).setAttribute("d", cells[name]);
     svg.querySelector(".title").textContent = `covers ${Math.floor(largest) + 1} tokens (the test has ${length})`;
@@ -214,7 +214,7 @@ def invleaky_reach(window: int = 3, slope: int = 2) -> Explorable:
     )
     numbers = "".join(
         f'<text x="{LEFT + CELL * (d % COLUMNS) + 13.5:g}" y="{TOP + CELL * (d // COLUMNS) + 18}" '
-        f'text-anchor="middle" data-d="{d}" fill="{"#fff" if _kind(d, told) == "seen" else "#555"}">{d}</text>'
+        f'text-anchor="middle" data-d="{d}" fill="{"#fff" if _kind(d, told) == "seen" else "#1a1a1a"}">{d}</text>'
         for d in range(LENGTH)
     )
     bottom = TOP + CELL * (LENGTH // COLUMNS)

@@ -214,7 +214,7 @@ def local_reach(window: int = 5, sinks: int = 0, layers: int = 3) -> Explorable:
     bottom = TOP + CELL * (TOKENS + 1)
     svg = (
         f'<svg viewBox="0 0 600 {bottom + 60}" style="width:100%;height:auto;background:none" '
-        'font-family="sans-serif" font-size="19" fill="#1a1a1a">'
+        'font-family="sans-serif" font-size="21" fill="#1a1a1a">'
         f'<text x="300" y="26" text-anchor="middle" font-weight="bold" class="title">'
         f"{_title(window, sinks, layers)}</text>"
         f'<path d="{causal}" fill="#e4e4e4"/>'

@@ -156,6 +156,7 @@ PAIRS, FIRST, TRAINED = 32, 9, 64  # of the small model: pair 9 is the first tha
 LEFT, RIGHT = 66, 629.2  # 17.6 for a pair: no coordinate lies half-way between two roundings
 TOP, HIGH = 64, 190  # the panel of the speeds
 FLOOR, BARS = 436, 120  # the panel of the shares
+MOST = 64  # the largest factor
 
 
 def _taken(t: int, b: float) -> float:
@@ -167,13 +168,13 @@ def _x(t: float) -> float:
     return LEFT + (RIGHT - LEFT) * (t + 0.5) / PAIRS
 
 
-def _y(taken: float) -> float:
-    """A logarithmic axis: speed 1 on top, 1/κ at the bottom, whatever κ is."""
-    return TOP + HIGH * taken
+def _y(taken: float, factor: float) -> float:
+    """A logarithmic axis: speed 1 on top, 1 over the largest factor at the bottom, whatever κ is."""
+    return TOP + HIGH * taken * math.log(factor) / math.log(MOST)
 
 
-def _line(b: float) -> str:
-    return " ".join(f"{_x(t):.1f},{_y(_taken(t, b)):.1f}" for t in range(PAIRS))
+def _line(b: float, factor: float) -> str:
+    return " ".join(f"{_x(t):.1f},{_y(_taken(t, b), factor) + 1e-9:.1f}" for t in range(PAIRS))
 
 
 def _bar(t: int, b: float) -> tuple[float, float]:
@@ -193,9 +194,11 @@ KNOB_SCRIPT = r"""
     const b = value.exponent, k = value.factor;
     const taken = (t, e) => Math.pow((t + 1) / 32, e);
     const own = (t) => taken(t, b) - (t ? taken(t - 1, b) : 0);
-    const x = (t) => 66 + 17.6 * (t + 0.5), y = (s) => 64 + 190 * s;
-    const points = [...Array(32).keys()].map((t) => `${x(t).toFixed(1)},${y(taken(t, b)).toFixed(1)}`);
-    svg.querySelector(".speed").setAttribute("points", points.join(" "));
+    const x = (t) => 66 + 17.6 * (t + 0.5), y = (s) => 64 + 190 * s * Math.log(k) / Math.log(64);
+    for (const [name, e] of [["speed", b], ["flat", 0], ["even", 1]]) {
+      const points = [...Array(32).keys()].map((t) => `${x(t).toFixed(1)},${y(taken(t, e)).toFixed(1)}`);
+      svg.querySelector("." + name).setAttribute("points", points.join(" "));
+    }
     svg.querySelectorAll(".share").forEach((bar, t) => {
       const height = Math.min(120, 120 * 4 * own(t));
       bar.setAttribute("y", (436 - height).toFixed(1));
@@ -205,6 +208,7 @@ KNOB_SCRIPT = r"""
     svg.querySelector(".fast").textContent = `fastest hand at ${(fast + 1e-9).toFixed(2)} of its speed`;
     svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of ${64 * k} bytes`;
     svg.querySelector(".bottom").textContent = `1/${k}`;
+    svg.querySelector(".bottom").setAttribute("y", (y(1) + 7).toFixed(1));
     svg.querySelector(".title").textContent = `b = ${b}, factor ${k}`;
 """
 
@@ -217,10 +221,11 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f'height="{_bar(t, exponent)[1]:.1f}" fill="{BLUE}"/>'
         for t in range(PAIRS)
     )
+    dotted = f'fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"'
     opened = LEFT + (RIGHT - LEFT) * FIRST / PAIRS
     svg = (
         '<svg viewBox="0 0 640 480" style="width:100%;height:auto;background:none" font-family="sans-serif" '
-        'font-size="20" fill="#1a1a1a">'
+        'font-size="22" fill="#1a1a1a">'
         f'<text x="320" y="26" text-anchor="middle" font-weight="bold" class="title">'
         f"b = {exponent:g}, factor {factor}</text>"
         f'<rect x="{opened:.1f}" y="{TOP}" width="{RIGHT - opened:.1f}" height="{HIGH}" '
@@ -230,10 +235,10 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f'<line x1="{LEFT}" y1="{TOP}" x2="{RIGHT}" y2="{TOP}" stroke="#999"/>'
         f'<line x1="{LEFT}" y1="{TOP + HIGH}" x2="{RIGHT}" y2="{TOP + HIGH}" stroke="#999"/>'
         f'<text x="{LEFT - 8}" y="{TOP + 7}" text-anchor="end">1</text>'
-        f'<text x="{LEFT - 8}" y="{TOP + HIGH + 7}" text-anchor="end" class="bottom">1/{factor}</text>'
-        f'<polyline points="{_line(0)}" fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"/>'
-        f'<polyline points="{_line(1)}" fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"/>'
-        f'<polyline class="speed" points="{_line(exponent)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
+        f'<text x="{LEFT - 8}" y="{_y(1, factor) + 7:.1f}" text-anchor="end" class="bottom">1/{factor}</text>'
+        f'<polyline class="flat" points="{_line(0, factor)}" {dotted}/>'
+        f'<polyline class="even" points="{_line(1, factor)}" {dotted}/>'
+        f'<polyline class="speed" points="{_line(exponent, factor)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
         f'<text x="{LEFT}" y="{TOP + HIGH + 34}" class="fast">{fast}</text>'
         f'<text x="{RIGHT}" y="{TOP + HIGH + 34}" text-anchor="end" class="reach">{reach}</text>'
         f"{bars}"
@@ -245,8 +250,8 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f'<text x="{RIGHT}" y="{FLOOR + 28}" text-anchor="end">pair 31</text></svg>'
     )
     alt = """Two panels for the 32 pairs of the small model. Upper panel: speed against pair, on a logarithmic scale
-        from 1 down to 1 over the factor. Two dotted grey lines are b = 0, flat at the bottom, and b = 1, a line
-        from the top left to the bottom right. A blue curve for the chosen b lies between them when b is between 0 and
+        from 1 down to 1/64. Two dotted grey lines are b = 0, flat at 1 over the factor, and b = 1, a straight line
+        from the top left down to there. A blue curve for the chosen b lies between them when b is between 0 and
         1, and above the straight line when b is larger. Pairs 9 to 31 are shaded: they do not go round in training.
         Lower panel: bars, the share of the factor that each pair takes. They fall from left to right for b below 1, are
         equal at 1 and rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.79 of its speed and the
@@ -254,5 +259,5 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
     caption = """Blue: speed of each pair, and below it the pair's own share of log κ (bars end at a quarter). Dotted:
         b = 0 (PI) and b = 1 (fixed). Shaded: hands that do not go round in 64 bytes. Move b from 1 down to 0: the reach
         grows, and the fastest hand pays for it. Then set b to 1 and raise the factor instead."""
-    knobs = (Knob("exponent", "exponent b", 0, 2, exponent, 0.125), Knob("factor", "factor κ", 2, 64, factor))
+    knobs = (Knob("exponent", "exponent b", 0, 2, exponent, 0.125), Knob("factor", "factor κ", 2, MOST, factor))
     return Explorable("mixed-radix-knob", alt, caption, knobs, svg, KNOB_SCRIPT)

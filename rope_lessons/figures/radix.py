@@ -17,6 +17,7 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
+    Choice,
     Explorable,
     Knob,
     legend_below,
@@ -104,7 +105,7 @@ def radix_ratios(dim: int = 16, factor: float = 8.0) -> tuple[MatplotlibFigure, 
     axis.set_yticks([0.125, 0.25, 0.5, 1], ["1/8", "1/4", "1/2", "1"])
     axis.minorticks_off()
     axis.set_xlabel("pair t, fast to slow")
-    axis.set_ylabel("speed: new / old frequency")
+    axis.set_ylabel("speed: new / old")
     legend_below(figure, axis)
     old, fixed = float(ratios["NTK old"][-1]), float(ratios["NTK fixed"][0])
     alt = f"""Ratio of new to old frequency against the number of the pair, for d = {dim} and a factor of {factor:g}, on
@@ -164,8 +165,8 @@ def _dial(t: int, method: int, factor: int) -> str:
     new = max(0.0, min(100.0, angle / (2 * math.pi) * 100) - seen)
     circle = f'<circle cx="{x}" cy="{y}" pathLength="100" fill="none" transform="rotate(-90 {x} {y})"'
     return (
-        f'<circle cx="{x}" cy="{y}" r="54" fill="#fff" stroke="#666"/>'
-        f'{circle} r="22" stroke="{SKY}" stroke-width="44" stroke-dasharray="{seen:.1f} 100"/>'
+        f'<circle cx="{x}" cy="{y}" r="54" fill="none" stroke="#666"/>'
+        f'{circle} r="22" stroke="#8ec6e8" stroke-width="44" stroke-dasharray="{seen:.1f} 100"/>'
         f'{circle} r="49" stroke="{RED}" stroke-width="10" stroke-dasharray="0 {seen:.1f} {new:.1f} 100" class="new"/>'
         f'<line x1="{x}" y1="{y}" x2="{x + 44 * math.sin(angle):.1f}" y2="{y - 44 * math.cos(angle):.1f}" '
         f'stroke="#000" stroke-width="4" class="hand"/>'
@@ -206,7 +207,7 @@ def radix_hands(method: int = 0, factor: int = 8) -> Explorable:
     dials = "".join(_dial(t, method, factor) for t in range(HANDS))
     svg = (
         '<svg viewBox="0 0 640 446" style="width:100%;height:auto;background:none" font-family="sans-serif" '
-        'font-size="21" text-anchor="middle" fill="#1a1a1a">'
+        'font-size="22" text-anchor="middle" fill="#1a1a1a">'
         f'<text x="320" y="30" class="title" font-weight="bold">{_title(method, factor)}</text>{dials}</svg>'
     )
     alt = f"""Eight dials, one for each pair of channels, from fast to slow. A blue pie shows the angles that training
@@ -215,8 +216,8 @@ def radix_hands(method: int = 0, factor: int = 8) -> Explorable:
         dials of pairs 4 to 7. With PI there is no red and every pair is 8 times slower. With NTK the slow pairs have
         next to no red, the middle pairs keep some, and the fast pairs keep most of their speed."""
     caption = """Blue: angles that training showed. Red ring: angles that the longer text adds. Line: the hand at the
-        last token. Speed: new frequency divided by old. Methods: 0 plain RoPE, 1 PI, 2 NTK old, 3 NTK fixed, 4 NTK
-        aware. Move the method from 0 to 1: the red is gone, and every hand is slow. Move it on to 2, 3 and 4: fast
-        hands are fast again, the slowest hands have next to no red, and some red is left in the middle."""
-    knobs = (Knob("method", "method (0 to 4)", 0, 4, method), Knob("factor", "factor κ", 1, 16, factor))
+        last token. Speed: new frequency divided by old. Press PI: the red is gone, and every hand is slow. Press one of
+        the three NTK: fast hands are fast again, the slowest hands have next to no red, and some red is left in the
+        middle."""
+    knobs = (Choice("method", "Method", dict(enumerate(METHODS)), method), Knob("factor", "factor κ", 1, 16, factor))
     return Explorable("radix-hands", alt, caption, knobs, svg, RADIX_SCRIPT)

@@ -18,6 +18,7 @@ from rope_lessons.figures import (
     ORANGE,
     PURPLE,
     RED,
+    Choice,
     Explorable,
     Knob,
     doubling_axis,
@@ -265,7 +266,7 @@ def _title(draws: list[list[float]]) -> str:
 
 
 DRAWS_SCRIPT = r"""
-    const space = 512, rows = 10, tokens = value.tokens, names = ["0, 1, 2, …", "random subset", "equal-mean"];
+    const space = 512, rows = 10, tokens = value.tokens;
     let state = 1000 * value.seed + 12345;
     const next = () => { state = (16807 * state) % 2147483647; return state / 2147483647; };
     let ticks = "", beyond = "", farthest = 0, steps = 0;
@@ -286,7 +287,6 @@ DRAWS_SCRIPT = r"""
     svg.querySelector(".ticks").setAttribute("d", ticks);
     svg.querySelector(".beyond").setAttribute("d", beyond);
     svg.querySelector(".title").textContent = `farthest: ${farthest.toFixed(0)}, mean step: ${steps.toFixed(2)}`;
-    write("sampler", names[value.sampler]);
 """
 
 
@@ -312,11 +312,11 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1) -> Explorabl
         gap. With the equal-mean sampler the ticks of a row are evenly spaced from 0 on, most rows end early, and a red
         triangle marks a row that goes on beyond the line. With the positions 0, 1, 2 all rows are the same short block
         at the left."""
-    caption = f"""The line is what a text of {SPACE} tokens needs at test. Move the sampler from 0, 1, 2 to the random
-        subset and to equal-mean positions (exponential), and look where the ticks go. With 64 tokens the mean step of
+    caption = f"""The line is what a text of {SPACE} tokens needs at test. Go from 0, 1, 2 to the random subset
+        and to equal-mean positions (exponential), and look where the ticks go. With 64 tokens the mean step of
         the subset is near 8, that of equal-mean near 1."""
     knobs = (
-        Knob("sampler", "plain, subset, equal-mean", 0, 2, sampler),
+        Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Knob("tokens", "tokens N", 4, 64, tokens, 4),
         Knob("seed", "another ten", 1, 20, seed),
     )

@@ -307,7 +307,7 @@ def rerope_matrix(window: int = 4, slope: float = 1.0) -> Explorable:
         f'<path d="M20 {AXIS - HEIGHT}V{AXIS}H{end}" fill="none" stroke="#1a1a1a"/>'
         f'<path d="M20 {AXIS}L{end} {AXIS - HEIGHT * 0.9:g}" stroke="{GREY}" stroke-dasharray="3 4"/>'
         f'<path d="M20 {seen:g}H{end}" stroke="{RED}" stroke-width="2" stroke-dasharray="8 4"/>'
-        f'<text x="{end}" y="{seen + 18:g}" text-anchor="end" fill="#a33c00">largest in training: {TRAINED - 1}</text>'
+        f'<text x="28" y="{seen - 8:g}" fill="#a33c00">largest in training: {TRAINED - 1}</text>'
         f'<path class="curve" d="{_curve(window, slope)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
         f'<text x="20" y="{AXIS + 20}" text-anchor="middle">0</text>'
         f'<text x="{end}" y="{AXIS + 20}" text-anchor="middle">{TOKENS - 1}</text></svg>'

@@ -18,10 +18,12 @@ from rope_lessons.figures import (
     RED,
     Explorable,
     Knob,
+    legend_below,
     new_figure,
     styled,
     svg_path,
 )
+from rope_lessons.figures.svg import ALWAYS_BLACK
 from rope_lessons.sinusoidal import sinusoidal_kernel
 
 __all__ = [
@@ -74,11 +76,11 @@ def channel_pairs(dim: int = 8) -> tuple[MatplotlibFigure, str]:
     for y, (_, pairs) in enumerate(rows):
         for channel, pair in enumerate(pairs):
             axes.barh(y, 0.92, left=channel - 0.46, height=0.6, color=CYCLE[pair % len(CYCLE)])
-            colour = "black" if pair % len(CYCLE) == 1 else "white"  # white on the light orange is hard to read
-            axes.text(channel, y, f"pair {pair}", ha="center", va="center", fontsize=10, color=colour, weight="bold")
+            colour = ALWAYS_BLACK if pair % len(CYCLE) else "white"  # white is read on the blue alone
+            axes.text(channel, y, str(pair), ha="center", va="center", color=colour, weight="bold")
     axes.set_yticks([0, 1], [name for name, _ in rows])
     axes.set_xticks(range(dim), [str(channel) for channel in range(dim)])
-    axes.set(xlabel="channel", xlim=(-0.6, dim - 0.4), ylim=(1.5, -0.5))
+    axes.set(xlabel="channel; on it, the number of its pair", xlim=(-0.6, dim - 0.4), ylim=(1.5, -0.5))
     axes.grid(False)
     for spine in axes.spines.values():
         spine.set_visible(False)
@@ -149,7 +151,7 @@ def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[Ma
         axes.loglog(positions, error.clamp(min=1e-12), marker=marker, markersize=5, label=label)
     axes.axhline(1.0, color=GREY, linewidth=1, linestyle=":")
     axes.set(xlabel="position m", ylabel="largest error of cos(mω)", ylim=(1e-9, 10))
-    axes.legend(loc="center right")
+    legend_below(figure, axes)
     last = "; ".join(f"{label}: {float(error[-1]):.0e}" for label, error in errors.items())
     return figure, (
         "Largest error of the cosine table against the position, both axes logarithmic. The curve of bfloat16 is "

@@ -16,8 +16,8 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
+    Choice,
     Explorable,
-    Knob,
     doubling_axis,
     legend_below,
     new_figure,
@@ -31,6 +31,7 @@ from rope_lessons.lab.table.knobs import KNOBS, knobs
 from rope_lessons.lab.table.lines import Line, pick, row_names
 from rope_lessons.lab.table.published import beside_published
 from rope_lessons.lab.table.scoring import SETS
+from rope_lessons.scoreboard.summary import Pair, agreement, ranks
 
 __all__ = [
     "shootout_passkey",
@@ -172,18 +173,6 @@ def shootout_positions(lines: Sequence[Line], rows: Mapping[str, str], times: in
 # --- our order and the published one -------------------------------------------------------------------------------
 
 
-def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1, the largest value; equal values share the mean of theirs."""
-    return [1 + sum(b > a for b in values) + (sum(b == a for b in values) - 1) / 2 for a in values]
-
-
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
-    """Spearman's: the correlation of the ranks."""
-    x, y = ([rank - (len(a) + 1) / 2 for rank in ranks(values)] for values in (a, b))
-    product = sum(i * j for i, j in zip(x, y, strict=True))
-    return product / (sum(i * i for i in x) * sum(j * j for j in y)) ** 0.5
-
-
 @styled
 def shootout_ranks(lines: Sequence[Line], named: Sequence[str] = ()) -> tuple[MatplotlibFigure, str]:
     """Our rank of every published row against its published rank; some rows with their names."""
@@ -207,8 +196,9 @@ def shootout_ranks(lines: Sequence[Line], named: Sequence[str] = ()) -> tuple[Ma
                           xytext=offset, ha="left" if right else "right", va="center",
                           bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
                           arrowprops={"arrowstyle": "-", "linewidth": 0.8, "shrinkB": 5})  # fmt: skip
-        correlation = rank_correlation(theirs, ours)
-        axis.set_title(f"{kind}: rank correlation {correlation:.2f}", fontsize=12)
+        found = agreement([Pair(*row) for row in zip(rows, theirs, ours, strict=True)])
+        correlation = f"rank correlation {found.all:.2f}, better half {found.better_half:.2f}"
+        axis.set_title(f"{kind}: {correlation}", fontsize=12)
         axis.set_ylabel("our rank (1 is best)")
         ticks = [1, *range(10, len(rows) + 1, 10)]
         axis.set_xticks(ticks)
@@ -216,7 +206,7 @@ def shootout_ranks(lines: Sequence[Line], named: Sequence[str] = ()) -> tuple[Ma
         axis.set_xlim(len(rows) + 2, -1)
         axis.set_ylim(len(rows) + 7, -1)
         both = [f"{full_label(row)} {x[rows.index(row)]:.0f} there and {y[rows.index(row)]:.0f} here" for row in named]
-        said.append(f"{kind}, {len(rows)} rows, rank correlation {correlation:.2f}: {', '.join(both)}")
+        said.append(f"{kind}, {len(rows)} rows, {correlation}: {', '.join(both)}")
         axis.set_xlabel("published rank (1 is best)")
     legend_below(figure, axes[0])
     alt = f"""A point for every row that both tables have: its rank by accuracy at 8 times the training length in the
@@ -352,5 +342,6 @@ def shootout_rows(lines: Sequence[Line], rows: Mapping[str, TableRow], method: i
     caption = """Move through the methods, in the order of the table. An arrow separates what training has from what the
         test has. Look for a method whose orange line rises with the length, and for one that is flat to the end. Which
         knob does it turn?"""
-    slider = (Knob("method", f"method, of {len(data['rows'])}", 1, len(data["rows"]), method),)
-    return Explorable("shootout-rows", alt, caption, slider, svg, script)
+    names: dict[str | int | float, str] = {number: row[0] for number, row in enumerate(data["rows"], start=1)}
+    choice = (Choice("method", f"Method, of {len(names)}", names, method),)
+    return Explorable("shootout-rows", alt, caption, choice, svg, script)

@@ -20,6 +20,7 @@ from rope_lessons.figures import (
     RED,
     Explorable,
     Knob,
+    legend_below,
     new_figure,
     styled,
     svg_path,
@@ -198,7 +199,7 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
     ax.axvline(1 / 8, color=GREY, linestyle=":", label="guessing")
     ax.set_yticks(range(len(results)), list(results))
     ax.set(xlim=(0, 1.05), ylim=(len(results) - 0.5, -0.5), xlabel="accuracy")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=10, columnspacing=1, handletextpad=0.3)
+    legend_below(figure, ax, columns=3)
     order = sorted(results, key=lambda name: -sum(beyond for _, beyond in results[name]))
     return figure, (
         f"Accuracy of {len(results)} kinds of encoding, one mark per seed, at positions seen in training and beyond. "
@@ -211,6 +212,7 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
 LEFT, STEP, POINTS = 44.0, 1.1, 360  # pixels; x has one decimal only, so both languages round it alike
 TOP, UNIT = 32.0, 130.0  # y of K = 1; pixels per unit of K
 DECADES = 6
+MOST = 24  # distances of a column that are looked at, or up to twice as many: all, up to a distance of 1000
 
 
 def _x(distance: float) -> float:
@@ -221,12 +223,27 @@ def _y(value: float) -> float:
     return TOP + UNIT * (1 - value)
 
 
+def _whole_distances(column: int) -> range:
+    """The whole distances nearest to a column of pixels. Between them there is no kernel: it would be read wrongly."""
+    first, end = (math.ceil(10 ** (DECADES * (column + side) / POINTS)) for side in (-0.5, 0.5))
+    return range(first, end, max(1, (end - first) // MOST))
+
+
+def _curve(frequencies: Tensor) -> tuple[list[float], list[float]]:
+    """A line through the smallest and the largest kernel of each column that has a whole distance."""
+    x, y = [], []
+    for column in range(POINTS + 1):
+        if distances := _whole_distances(column):
+            values = sinusoidal_kernel(torch.tensor(distances), frequencies)
+            x += [LEFT + STEP * column] * 2
+            y += [_y(float(values.min())), _y(float(values.max()))]
+    return x, y
+
+
 def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
     """The kernel against the distance, redrawn for any base and any number of pairs."""
     base = 10.0**log_base
-    distance = torch.tensor([10 ** (DECADES * i / POINTS) for i in range(POINTS + 1)], dtype=torch.float64)
-    values = sinusoidal_kernel(distance, rope_frequencies(2 * pairs, base)).tolist()
-    curve = svg_path([LEFT + STEP * i for i in range(POINTS + 1)], [_y(value) for value in values])
+    curve = svg_path(*_curve(rope_frequencies(2 * pairs, base)))
     law = svg_path([_x(1), _x(base)], [_y(1 - EULER_GAMMA / math.log(base)), _y(-EULER_GAMMA / math.log(base))])
     ticks = "".join(
         f'<path d="{svg_path([_x(10**k)] * 2, [TOP, _y(-1)])}" stroke="#ddd"/>'
@@ -238,7 +255,7 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
         for value in (-1, -0.5, 0, 0.5, 1)
     )
     svg = f"""
-<svg viewBox="0 0 460 350" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="15" fill="#1a1a1a">
+<svg viewBox="0 0 460 350" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="17" fill="#1a1a1a">
 {ticks}
 <path id="curve" d="{curve}" fill="none" stroke="{BLUE}" stroke-width="1.6"/>
 <path id="law" d="{law}" fill="none" stroke="{ORANGE}" stroke-width="3" stroke-dasharray="8 6"/>
@@ -253,9 +270,16 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
     const frequencies = Array.from({{length: value.pairs}}, (_, t) => Math.pow(base, -t / value.pairs));
     const points = [];
     for (let i = 0; i <= {POINTS}; i++) {{
-      const distance = Math.pow(10, {DECADES} * i / {POINTS});
-      const sum = frequencies.reduce((total, w) => total + Math.cos(distance * w), 0);
-      points.push(({LEFT:g} + {STEP:g} * i).toFixed(1) + " " + y(sum / value.pairs));
+      const [first, end] = [-0.5, 0.5].map((side) => Math.ceil(Math.pow(10, {DECADES} * (i + side) / {POINTS})));
+      const step = Math.max(1, Math.floor((end - first) / {MOST}));
+      let least = Infinity, most = -Infinity;
+      for (let distance = first; distance < end; distance += step) {{
+        const mean = frequencies.reduce((total, w) => total + Math.cos(distance * w), 0) / value.pairs;
+        least = Math.min(least, mean);
+        most = Math.max(most, mean);
+      }}
+      const x = ({LEFT:g} + {STEP:g} * i).toFixed(1);
+      if (first < end) points.push(x + " " + y(least), x + " " + y(most));
     }}
     svg.querySelector("#curve").setAttribute("d", "M" + points.join("L"));
     const end = ({LEFT:g} + {STEP * POINTS:g} * value.base / {DECADES}).toFixed(1), at = -gamma / Math.log(base);
@@ -265,10 +289,11 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
         name="kernel",
         alt=f"The kernel against the distance from 1 to a million, base {base:.0f}, {pairs} pairs. Up to the base it "
         "follows the dashed straight line of the logarithmic law from about 1 to about 0; beyond it scatters around 0.",
-        caption="The kernel, redrawn as you move the sliders. The dashed line is the logarithmic law; it ends at the "
-        "base. A larger base makes the line less steep. Fewer pairs make the scatter around it larger.",
+        caption="The kernel at whole distances, redrawn as you move the sliders. Where many distances share a place, "
+        "the line goes from the smallest to the largest value of some of them. The dashed line is the logarithmic law; "
+        "it ends at the base. A larger base makes the line less steep. Fewer pairs make the scatter around it larger.",
         knobs=(
-            Knob("base", "log₁₀ of the base", 1, 6, log_base, 0.1),
+            Knob("base", "base", 1, 6, log_base, 0.1, power=10),
             Knob("pairs", "pairs of channels", 1, 128, pairs, 1),
         ),
         svg=svg,

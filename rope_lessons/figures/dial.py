@@ -1,0 +1,458 @@
+"""The dials, the picture that runs through the book: one hand for each pair of channels, from fast to slow.
+
+A hand starts at three o'clock and turns counter-clockwise, by the pair's frequency per token. The ring has the angles
+that training showed in blue, and in red those that only the longer text reaches. Every number that is drawn comes from
+the package's frequencies; the script of the explorable picks one of the frames that Python has computed.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from rope_lessons._checks import check_count, check_frequencies
+from rope_lessons.circles import llama3_frequencies, ntk_by_parts_frequencies, turns
+from rope_lessons.figures.explorable import Choice, Explorable
+from rope_lessons.figures.theme import themed
+from rope_lessons.radix import ntk_frequencies, pi_frequencies
+from rope_lessons.sinusoidal import rope_frequencies
+
+__all__ = ["DialRow", "Dials", "dial_methods", "dials", "dials_explorable"]
+
+Method = Callable[[float], Tensor]  # a factor to frequencies
+RADIUS = 40  # of the ring; the dial's picture is 100 units wide
+
+STYLE = f"""
+.rl-dials{{margin:1em 0;max-width:760px;color:inherit}}
+.rl-dials figcaption{{margin-top:8px;text-align:left;font-weight:400}}
+.rl-dials-row{{display:grid;grid-template-columns:minmax(0,10.5em) minmax(0,1fr);gap:2px 12px;align-items:center;
+padding:8px 0}}
+.rl-dials-row+.rl-dials-row{{border-top:1px solid {themed("line")}}}
+.rl-dials-row.rl-alone{{grid-template-columns:minmax(0,1fr)}}
+.rl-dials-name{{line-height:1.3}}
+.rl-dials-name b{{display:block}}
+.rl-dials-name span,.rl-dials-note{{font-size:14px;color:{themed("quiet")}}}
+.rl-dials-pairs{{display:grid;grid-template-columns:repeat(auto-fit,minmax(52px,1fr));gap:6px 4px}}
+.rl-dial{{text-align:center;font-size:13px;line-height:1.25;font-variant-numeric:tabular-nums}}
+.rl-dial svg{{display:block;width:100%;max-width:96px;height:auto;margin:0 auto;background:none}}
+.rl-dial small{{display:block;font-size:12px;color:{themed("quiet")}}}
+.rl-dial circle{{fill:none}}
+.rl-track{{stroke:{themed("line")};stroke-width:8}}
+.rl-seen{{stroke:{themed("blue")};stroke-width:8}}
+.rl-sector{{stroke:{themed("blue")};stroke-width:36;opacity:.13}}
+.rl-new{{stroke:{themed("red")};stroke-width:13}}
+.rl-step{{stroke:{themed("blue")};stroke-width:28;opacity:.55}}
+.rl-slow{{stroke:{themed("orange")};stroke-width:28}}
+.rl-ghost{{stroke:{themed("blue")};stroke-width:28;opacity:.25}}
+.rl-hand{{stroke:{themed("ink")};stroke-width:4;stroke-linecap:round}}
+.rl-hand.rl-out{{stroke:{themed("red")}}}
+.rl-hand.rl-second{{stroke:{themed("orange")}}}
+.rl-dial circle.rl-hub{{fill:{themed("ink")}}}
+.rl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;margin-top:6px;font-size:14px}}
+.rl-legend svg{{width:26px;height:14px;margin-right:6px;vertical-align:-2px;background:none}}
+.rl-legend circle{{fill:none}}
+@media (max-width:600px){{
+.rl-dials-row{{grid-template-columns:minmax(0,1fr)}}
+.rl-dials-pairs{{grid-template-columns:repeat(4,minmax(0,1fr));max-width:360px}}
+}}
+""".strip()
+
+
+@dataclass(frozen=True)
+class DialRow:
+    """One row of dials.
+
+    Args:
+        label: what the reader sees beside it.
+        frequencies: of the row, ``(pairs,)`` in radians per token.
+        length: tokens that the hands have turned by.
+        hands: where they stand, in tokens: one hand at ``length`` by default; two for a query and a key.
+        note: a second line below the label; by default, whether a hand shows a new angle.
+    """
+
+    label: str
+    frequencies: Tensor
+    length: int
+    hands: tuple[int, ...] | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class _Dial:
+    """What is drawn of one pair, in degrees."""
+
+    seen: float  # the arc that training showed
+    new: float  # what the row adds to it
+    step: float  # one token
+    plain_step: float  # one token in training
+    hands: tuple[float, ...]
+
+    @property
+    def token(self) -> str:
+        return _degrees(self.step)
+
+
+def _degrees(angle: float) -> str:
+    """Two digits, which is what fits below a dial.
+
+    >>> _degrees(57.29), _degrees(5.729), _degrees(0.02265)
+    ('57°', '5.7°', '0.023°')
+    """
+    if angle <= 0:
+        return "0°"
+    return f"{angle:.{max(1 - math.floor(math.log10(angle)), 0)}f}°"
+
+
+def _dials(row: DialRow, trained: Tensor, train_length: int | None) -> list[_Dial]:
+    """One for each pair. Without a training length the arc is the one that the row's hand has run through."""
+    own = turns(row.frequencies, row.length).tolist()
+    known = turns(trained, train_length).tolist() if train_length else own
+    steps, plain = (turns(frequencies, 1).tolist() for frequencies in (row.frequencies, trained))
+    hands = (row.length,) if row.hands is None else row.hands
+    return [
+        _Dial(
+            seen=360 * min(1.0, known[t]),
+            new=360 * unseen(known[t], own[t]),
+            step=360 * steps[t],
+            plain_step=360 * plain[t],
+            hands=tuple(360 * (steps[t] * at % 1) for at in hands),
+        )
+        for t in range(len(own))
+    ]
+
+
+def unseen(trained: float, now: float) -> float:
+    """The share of the circle that ``now`` turns add to what ``trained`` turns have shown.
+
+    A pair that has been all the way round has nothing new to show.
+
+    >>> unseen(10.2, 81.5), unseen(0.25, 2.0), unseen(0.25, 0.5), unseen(0.25, 0.25)
+    (0.0, 0.75, 0.25, 0.0)
+    """
+    if trained >= 1 or now <= trained * (1 + 1e-9):  # a rounding error is no new angle
+        return 0.0
+    return min(1.0, now) - trained
+
+
+def _arc(kind: str, radius: float, length: float, start: float = 0.0) -> str:
+    """A part of a circle, in degrees from three o'clock; with a stroke as wide as its diameter, a sector."""
+    dashes = f"0 {start:.2f} {length:.2f} 360" if start else f"{length:.2f} 360"
+    return f'<circle class="{kind}" r="{radius:g}" pathLength="360" stroke-dasharray="{dashes}"/>'
+
+
+def _step_kind(dial: _Dial) -> str:
+    return "rl-slow" if dial.step < dial.plain_step * (1 - 1e-9) else "rl-step"
+
+
+def _hand_kind(dial: _Dial, which: int) -> str:
+    if which:
+        return "rl-hand rl-second"
+    return "rl-hand rl-out" if dial.new and dial.hands[0] > dial.seen else "rl-hand"
+
+
+def _draw(dial: _Dial) -> str:
+    hands = "".join(
+        f'<line class="{_hand_kind(dial, which)}" x2="{34 - 6 * which}" transform="rotate({angle:.1f})"/>'
+        for which, angle in enumerate(dial.hands)
+    )
+    return (
+        '<svg viewBox="-50 -50 100 100" aria-hidden="true"><g transform="scale(1 -1)">'
+        f'<circle class="rl-track" r="{RADIUS}"/>'
+        f"{_arc('rl-sector', 18, dial.seen)}{_arc('rl-seen', RADIUS, dial.seen)}"
+        f"{_arc('rl-new', RADIUS, dial.new, dial.seen)}"
+        f"{_arc('rl-ghost', 14, dial.plain_step)}{_arc(_step_kind(dial), 14, dial.step)}"
+        f'{hands}<circle class="rl-hub" r="4"/></g></svg>'
+    )
+
+
+def _cell(t: int, dial: _Dial, numbered: bool) -> str:
+    number = f"<small>pair {t}</small>" if numbered else ""
+    return f'<div class="rl-dial">{number}{_draw(dial)}<span>{dial.token}</span></div>'
+
+
+def _row_html(row: DialRow, found: Sequence[_Dial], numbered: bool) -> str:
+    cells = "".join(_cell(t, dial, numbered) for t, dial in enumerate(found))
+    note = _note(row, found) if row.note is None else row.note
+    name = f'<div class="rl-dials-name"><b>{html.escape(row.label)}</b><span>{html.escape(note)}</span></div>'
+    return f'<div class="rl-dials-row">{name}<div class="rl-dials-pairs">{cells}</div></div>'
+
+
+def _note(row: DialRow, found: Sequence[_Dial]) -> str:
+    red = sum(dial.new > 0 for dial in found)
+    if red == 0:
+        return "no new angle"
+    return f"{red} hand{'s' * (red > 1)} at new angles"
+
+
+def _sample(kind: str, words: str) -> str:
+    if kind in ("rl-seen", "rl-new"):
+        shape = f'<line class="{kind}" x1="0" x2="26" y1="7" y2="7"/>'
+    else:
+        shape = f'<g transform="translate(1 13) scale(1 -1)">{_arc(kind, 12, 32)}</g>'
+        shape = shape.replace('r="12"', 'r="12" style="stroke-width:24"')
+    return f'<span><svg viewBox="0 0 26 14" aria-hidden="true">{shape}</svg>{words}</span>'
+
+
+def _legend(found: Sequence[_Dial], with_training: bool) -> str:
+    samples = [("rl-seen", "angles that training showed" if with_training else "what the hand has run through")]
+    if any(dial.new for dial in found):
+        samples.append(("rl-new", "angles that it never showed"))
+    kinds = {_step_kind(dial) for dial in found}
+    samples += [(kind, words) for kind, words in (("rl-step", "one token"), ("rl-slow", "one token, slowed"))
+                if kind in kinds]  # fmt: skip
+    return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in samples)}</div>'
+
+
+def _spoken(row: DialRow, found: Sequence[_Dial]) -> str:
+    red = [str(t) for t, dial in enumerate(found) if dial.new > 0]
+    new = f"new angles, in red, at pair{'s' * (len(red) > 1)} {', '.join(red)}" if red else "no red"
+    return f"{row.label}: {new}; one token turns pair 0 by {found[0].token}, pair {len(found) - 1} by {found[-1].token}"
+
+
+class Dials:
+    """Rows of dials with their alt text. Displays as HTML with drawings in it, which needs no script."""
+
+    def __init__(self, rows: Sequence[DialRow], trained: Tensor, train_length: int | None):
+        check_frequencies(trained)
+        if not rows:
+            raise ValueError("rows must have at least one row of dials, got none")
+        for row in rows:
+            check_frequencies(row.frequencies)
+            check_count("length", row.length, least=1)
+            if row.frequencies.shape != trained.shape or trained.dim() != 1:
+                shapes = (
+                    f"{tuple(row.frequencies.shape)} in the row {row.label!r} and {tuple(trained.shape)} in training"
+                )
+                raise ValueError(f"frequencies must be one for each pair, as many as in training, got {shapes}")
+        if train_length is not None:
+            check_count("train_length", train_length, least=1)
+        self.rows, self.train_length = tuple(rows), train_length
+        self.drawn = [_dials(row, trained, train_length) for row in rows]
+
+    @property
+    def alt(self) -> str:
+        pairs = len(self.drawn[0])
+        arcs = ", ".join(_degrees(dial.seen) for dial in self.drawn[0])
+        training = f" Training on {self.train_length} tokens showed these arcs, in blue: {arcs}." * bool(
+            self.train_length
+        )
+        said = ". ".join(_spoken(row, found) for row, found in zip(self.rows, self.drawn, strict=True))
+        return f"Dials with one hand each for {pairs} pairs of channels, from fast to slow.{training} {said}."
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            _row_html(row, found, numbered=at == 0)
+            for at, (row, found) in enumerate(zip(self.rows, self.drawn, strict=True))
+        )
+        legend = _legend([dial for found in self.drawn for dial in found], self.train_length is not None)
+        return (
+            f'<div class="rl-dials"><style>{STYLE}</style>'
+            f'<div role="img" aria-label="{html.escape(self.alt, quote=True)}">{rows}{legend}</div></div>'
+        )
+
+    def __repr__(self) -> str:
+        return f"Dials: {self.alt}"
+
+
+def dial_methods(dim: int = 16, base: float = 10_000.0, train_length: int = 64) -> dict[str, Method]:
+    """The methods of the dials by name: each a function from the factor to the frequencies.
+
+    Few pairs of a model trained on so few tokens go round often, so "by parts" has its ramp from a quarter of a turn
+    to two, where the paper has it from 1 turn to 32.
+
+    Args:
+        dim: number of channels; even.
+        base: of the frequencies.
+        train_length: tokens in training.
+
+    >>> [name for name in dial_methods()]
+    ['none', 'PI', 'NTK-aware', 'by parts', 'Llama 3']
+    """
+    return {
+        "none": lambda factor: rope_frequencies(dim, base),
+        "PI": lambda factor: pi_frequencies(dim, factor, base),
+        "NTK-aware": lambda factor: ntk_frequencies(dim, factor, base, variant="aware"),
+        "by parts": lambda factor: ntk_by_parts_frequencies(dim, factor, train_length, base, alpha=0.25, beta=2.0),
+        "Llama 3": lambda factor: llama3_frequencies(dim, factor, train_length, base),
+    }
+
+
+def dials(
+    rows: Sequence[DialRow] | None = None,
+    *,
+    dim: int = 16,
+    base: float = 10_000.0,
+    train_length: int | None = 64,
+    factor: int = 8,
+    methods: Sequence[str] = ("none", "PI", "NTK-aware", "by parts"),
+) -> Dials:
+    r"""Rows of dials: what training showed of each pair, and what a longer text asks of it.
+
+    The blue arc of pair t is :math:`\min(1, N\omega_t/2\pi)` of its circle. With the row's frequencies ω′ and length L
+    the rest up to :math:`\min(1, L\omega'_t/2\pi)` is red, where :math:`L\omega'_t > N\omega_t` and the blue arc is not
+    the whole circle. The number below a dial is what one token turns.
+
+    Args:
+        rows: what to draw; by default plain RoPE at the training length, and each of the ``methods`` at ``factor``
+            times that.
+        dim, base: of the frequencies in training, :func:`~rope_lessons.rope_frequencies`.
+        train_length: tokens in training; None if there is no training to speak of, and the blue arc is simply what the
+            row's own hand has run through.
+        factor: how much longer the text is than in training, and the factor of the methods.
+        methods: names from :func:`dial_methods`.
+
+    Returns:
+        What displays itself, with ``alt``.
+
+    Raises:
+        TypeError, ValueError: a row whose frequencies do not fit ``dim``; a length below 1; an unknown method.
+
+    Chapters 01 to 05.
+
+    >>> shown = dials(methods=["none", "PI"])
+    >>> [[round(dial.new) for dial in row] for row in shown.drawn]
+    [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 244, 257, 81, 26, 8], [0, 0, 0, 0, 0, 0, 0, 0]]
+    """
+    trained = rope_frequencies(dim, base)
+    if rows is None:
+        check_count("factor", factor, least=1)
+        if train_length is None:
+            raise ValueError("train_length must be a number of tokens where rows is None, got None")
+        rows = _method_rows(trained, dial_methods(dim, base, train_length), methods, train_length, factor)
+    return Dials(rows, trained, train_length)
+
+
+def _method_rows(
+    trained: Tensor, known: Mapping[str, Method], names: Sequence[str], train_length: int, factor: int
+) -> list[DialRow]:
+    for name in names:
+        if name not in known:
+            raise ValueError(f"methods must be of {', '.join(known)}, got {name!r}")
+    long = train_length * factor
+    rows = [DialRow(f"{train_length} tokens", trained, train_length, note="as in training")]
+    for name in names:
+        label = f"{long} tokens" if name == "none" else name
+        rows.append(DialRow(label, known[name](factor), long))
+    return rows
+
+
+# --- the explorable ------------------------------------------------------------------------------------------------
+
+SCRIPT = r"""
+    const frame = FRAMES[value.method][value.factor][value.length];
+    svg.querySelector("b").textContent = frame.label;
+    svg.querySelector(".rl-says").textContent = frame.says;
+    svg.querySelectorAll(".rl-dial").forEach((dial, t) => {
+      const [seen, fresh, step, slow, hand, out, token] = frame.dials[t];
+      const circles = dial.querySelectorAll("circle"), line = dial.querySelector("line");
+      circles[3].setAttribute("stroke-dasharray", seen ? `0 ${seen} ${fresh} 360` : `${fresh} 360`);
+      circles[5].setAttribute("stroke-dasharray", `${step} 360`);
+      circles[5].setAttribute("class", slow ? "rl-slow" : "rl-step");
+      line.setAttribute("class", out ? "rl-hand rl-out" : "rl-hand");
+      line.setAttribute("transform", `rotate(${hand})`);
+      dial.querySelector("span").textContent = token;
+    });
+"""
+
+
+def _says(found: Sequence[_Dial], length: int) -> str:
+    red = sum(dial.new > 0 for dial in found)
+    first = found[0]
+    shown = f"{red} of {len(found)} hands show new angles" if red else "No hand shows a new angle"
+    now = "as in training" if _step_kind(first) == "rl-step" else f"not {_degrees(first.plain_step)} as in training"
+    return f"{shown} within {length} tokens. One token turns the first hand by {first.token}, {now}."
+
+
+def _frame(label: str, found: Sequence[_Dial], length: int) -> dict[str, Any]:
+    """What the script draws: texts, and for each dial [seen, new, step, slowed?, hand, hand at a new angle?, step]."""
+    numbers = [
+        [f"{dial.seen:.2f}", f"{dial.new:.2f}", f"{dial.step:.2f}", int(_step_kind(dial) == "rl-slow"),
+         f"{dial.hands[0]:.1f}", int("rl-out" in _hand_kind(dial, 0)), dial.token]
+        for dial in found
+    ]  # fmt: skip
+    return {"label": label, "says": _says(found, length), "dials": numbers}
+
+
+def dials_explorable(
+    *,
+    dim: int = 16,
+    base: float = 10_000.0,
+    train_length: int = 64,
+    lengths: Sequence[int] = (64, 128, 256, 512),
+    factors: Sequence[int] = (2, 4, 8),
+    methods: Mapping[str, Method] | None = None,
+    method: str = "none",
+    length: int | None = None,
+    factor: int | None = None,
+    name: str = "dials",
+) -> Explorable:
+    """The dials to play with: buttons for the method, the length of the text and the factor.
+
+    Args:
+        dim, base: of the frequencies in training.
+        train_length: tokens in training.
+        lengths, factors: what the buttons offer.
+        methods: by the word on the button, a function from the factor to the frequencies; :func:`dial_methods` by
+            default.
+        method, length, factor: what is chosen at first; the longest text and the largest factor by default.
+        name: of the explorable; two on one page need two names.
+
+    Returns:
+        An :class:`~rope_lessons.figures.explorable.Explorable` whose first frame needs no script.
+
+    Raises:
+        ValueError: a method, length or factor that no button offers.
+
+    Chapters 01 to 05.
+
+    >>> dials_explorable(method="PI").knobs[0].value
+    'PI'
+    """
+    methods = dial_methods(dim, base, train_length) if methods is None else methods
+    length, factor = lengths[-1] if length is None else length, factors[-1] if factor is None else factor
+    knobs = (
+        Choice("method", "Method", {word: word for word in methods}, method),
+        Choice("length", "Tokens", {number: f"{number}" for number in lengths}, length),
+        Choice("factor", "Factor", {number: f"{number}" for number in factors}, factor),
+    )
+    trained = rope_frequencies(dim, base)
+    rows = {
+        (word, number, tokens): DialRow(_title(word, number, tokens), frequencies(number), tokens)
+        for word, frequencies in methods.items()
+        for number in factors
+        for tokens in lengths
+    }
+    shown = {key: Dials([row], trained, train_length).drawn[0] for key, row in rows.items()}
+    frames: dict[str, Any] = {}
+    for (word, number, tokens), found in shown.items():
+        at = frames.setdefault(word, {}).setdefault(number, {})
+        at[tokens] = _frame(_title(word, number, tokens), found, tokens)
+    first = shown[method, factor, length]
+    script = f"const FRAMES = {json.dumps(frames, separators=(',', ':'), ensure_ascii=False)};\n{SCRIPT}"
+    caption = f"""One hand for each pair of channels, from fast to slow; all start at three o'clock and turn
+        counter-clockwise. Blue: the angles that training on {train_length} tokens showed. Red: what only a longer text
+        reaches. The wedge in the middle, and the number below, is what one token turns. Make the red disappear, and
+        watch what it does to the first wedge."""
+    alt = f"""{len(first)} dials, from fast to slow, with buttons for the method, the length and the factor. At first:
+        {_spoken(rows[method, factor, length], first)}."""
+    return Explorable(name, alt, caption, knobs, _picture(_title(method, factor, length), first, length), script, STYLE)
+
+
+def _title(word: str, factor: int, length: int) -> str:
+    how = "plain RoPE" if word == "none" else f"{word}, factor {factor}"
+    return f"{length} tokens, {how}"
+
+
+def _picture(label: str, found: Sequence[_Dial], length: int) -> str:
+    cells = "".join(_cell(t, dial, numbered=True) for t, dial in enumerate(found))
+    says = f'<div class="rl-dials-note rl-says">{_says(found, length)}</div>'
+    return (
+        f'<div class="rl-dials-row rl-alone"><div class="rl-dials-name"><b>{html.escape(label)}</b></div>'
+        f'<div class="rl-dials-pairs">{cells}</div>{says}</div>'
+    )

@@ -1,0 +1,249 @@
+"""Tables and figures of the scoreboard, which every chapter reads its own rows of. Chapter 12."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.figure import Figure as MatplotlibFigure
+
+from rope_lessons.figures import (
+    BLUE,
+    CYCLE,
+    GREY,
+    ORANGE,
+    legend_below,
+    new_figure,
+    spoken,
+    styled,
+)
+from rope_lessons.figures.tables import ResultTable, table
+from rope_lessons.scoreboard.summary import Pair, agreement, find, ranks, tuned_curves
+from rope_lessons.stored import Table
+
+__all__ = ["request_table", "scoreboard_order", "scoreboard_reach", "scoreboard_table", "scoreboard_tuned"]
+
+RUNG = "small"
+HEADS = {
+    "natural": "all bytes",
+    "far copies": "far copies",
+    "repeated": "repeated text",
+    "needle": "needles",
+    "tax": "tax",
+}
+COLUMNS = (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512))
+
+
+def measured(lines: Table, row: str, metric: str, length: int) -> tuple[float, float, float]:
+    """Mean of a row and the ends of its 95 % interval, in percent.
+
+    Args:
+        lines: the table of the scoreboard.
+        row, metric, length: of the line.
+
+    Raises:
+        ValueError: a line that the table does not have.
+    """
+    line = lines.where(rung=RUNG, row=row, metric=metric, length=length)
+    mean, low, high = (100 * line[column][0] for column in ("mean", "low", "high"))
+    return mean, low, high
+
+
+def scoreboard_table(
+    lines: Table,
+    names: Mapping[str, str],
+    *,
+    columns: Sequence[tuple[str, int]] = COLUMNS,
+    control: str | None = None,
+    head: str = "",
+) -> ResultTable:
+    """Some rows of the scoreboard, in percent, with the margins of their 95 % intervals.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows, from the top; what each is called.
+        columns: metrics and lengths.
+        control: a row that is set apart.
+        head: of the names.
+
+    Raises:
+        ValueError: rows, metrics or lengths that the table does not have.
+
+    Chapter 12.
+    """
+    found = {name: [measured(lines, row, *column) for column in columns] for row, name in names.items()}
+    seeds = sorted({seeds for row in names for seeds in lines.where(rung=RUNG, row=row)["seeds"]})
+    return table(
+        [f"{HEADS[metric]}, {length}" for metric, length in columns],
+        {name: [mean for mean, _, _ in cells] for name, cells in found.items()},
+        margins={name: [(high - low) / 2 for _, low, high in cells] for name, cells in found.items()},
+        apart=[] if control is None else [names[control]],
+        head=head,
+        caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
+        "and 64 held-out documents; ± is half of a 95 % interval over both.",
+    )
+
+
+def request_table(
+    lines: Table,
+    names: Mapping[str, str],
+    *,
+    control: Mapping[str, str] | None = None,
+    lengths: Sequence[int] = (64, 128, 256, 512),
+) -> ResultTable:
+    """All bytes at several lengths: each method set for the longest, and set for the length of the request.
+
+    Args:
+        lines: the table of the scoreboard, with the rows ``NAME-x2`` and so on.
+        names: of the methods; what each is called.
+        control: rows that are set apart, the same at every length; what each is called.
+        lengths: of the texts; the first is the training length.
+    """
+    home, longest = lengths[0], lengths[-1]
+    rows = {"plain RoPE": ["rope"] * len(lengths)}
+    for method, name in names.items():
+        rows[f"{name}, factor {longest // home}"] = [method] * len(lengths)
+        between = [f"{method}-x{length // home}" for length in lengths[1:-1]]
+        rows[f"{name}, per request"] = ["rope", *between, method]
+    apart = dict(control or {})
+    rows |= {name: [row] * len(lengths) for row, name in apart.items()}
+    means = {
+        name: [measured(lines, row, "natural", length)[0] for row, length in zip(of_name, lengths, strict=True)]
+        for name, of_name in rows.items()
+    }
+    return table(
+        [f"{length} bytes" for length in lengths],
+        means,
+        apart=list(apart.values()),
+        head="factor",
+        caption="Bytes predicted right, %.",
+    )
+
+
+@styled
+def scoreboard_reach(
+    lines: Table, names: Mapping[str, str], *, control: str, metric: str = "far copies", length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """A metric of some rows, with intervals, and a line where the control stands: a point beyond it reads farther.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows that are drawn, from the top; what each is called.
+        control: the row that draws the line, named too.
+        metric, length: of the lines that are read.
+
+    Raises:
+        ValueError: a control that is not among the names; rows that the table does not have.
+    """
+    if control not in names:
+        raise ValueError(f"control must be one of {', '.join(names)}, got {control!r}")
+    figure, axis = new_figure(height=0.9 + 0.4 * len(names))
+    said = []
+    for place, (row, name) in enumerate(names.items()):
+        mean, low, high = measured(lines, row, metric, length)
+        color, marker = (ORANGE, "D") if row == control else (BLUE, "o")
+        axis.plot([low, high], [place, place], color=color, linewidth=2)
+        axis.plot(mean, place, marker, color=color, markersize=8)
+        said.append(f"{name} {mean:.0f}")
+        if row == control:
+            axis.axvline(mean, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axis.set_yticks(range(len(names)), list(names.values()))
+    axis.invert_yaxis()
+    axis.set_xlabel(f"{HEADS[metric]}, % right")
+    axis.grid(axis="y", visible=False)
+    alt = f"""Percent of {HEADS[metric]} right at {length} bytes, with 95 % intervals, one row for each method; a dashed
+        line marks the control, {names[control]}. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def scoreboard_tuned(
+    lines: Table, names: Mapping[str, str], *, metrics: Sequence[str] = ("natural", "far copies"), length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """What tuning at the test length does for each method, by the share of the pretraining bytes: with 0 the method
+    acts at test alone. Bars are 95 % intervals; a dashed line is plain RoPE, trained at that length from the start.
+
+    Args:
+        lines: the table of the scoreboard, with the rungs of the models that are tuned.
+        names: of the rows; what each is called. Plain RoPE is tuned alike.
+        metrics: a panel for each.
+        length: that they were tuned for.
+
+    Raises:
+        ValueError: rows of which nothing is tuned.
+    """
+    figure, axes = new_figure(len(metrics), 1, height=0.8 + 3.0 * len(metrics), sharex=True, squeeze=False)
+    said = []
+    for axis, metric in zip(axes[:, 0], metrics, strict=True):
+        curves = tuned_curves(lines, metric, length, tuple(names))
+        if missing := [row for row in names if row not in curves]:
+            raise ValueError(f"names must be of rows that were tuned, got {missing[0]!r}")
+        shares = sorted({percent for curve in curves.values() for percent in curve})
+        for number, (row, curve) in enumerate(curves.items()):
+            at = [shares.index(percent) + 0.04 * (number - len(curves) / 2) for percent in curve]
+            means = [100 * found.mean for found in curve.values()]
+            bars = [[100 * (i.mean - i.low) for i in curve.values()], [100 * (i.high - i.mean) for i in curve.values()]]
+            style = {"color": CYCLE[number % len(CYCLE)], "marker": "osD^vXP"[number % 7], "capsize": 3}
+            axis.errorbar(at, means, bars, label=names[row], **style)
+            said.append(f"{HEADS[metric]}, {names[row]}: {spoken(means, 1)}")
+        bound = _bound(lines, metric, length)
+        if bound is not None:
+            axis.axhline(bound, color=GREY, linestyle="--", linewidth=1.5, label="trained there")
+            said.append(f"{HEADS[metric]}, trained there: {bound:.1f}")
+        axis.set_xticks(range(len(shares)), [f"{percent:g} %" for percent in shares])
+        axis.set_ylabel(f"{HEADS[metric]}, % right")
+    axes[-1, 0].set_xlabel(f"bytes of tuning at {length}, of those of pretraining")
+    legend_below(figure, axes[0, 0])
+    alt = f"""Percent right at {length} bytes after tuning with a growing share of the pretraining bytes, a line for
+        each method. At {spoken(shares, 1)} percent: {"; ".join(said)}."""
+    return figure, alt
+
+
+def _bound(lines: Table, metric: str, length: int) -> float | None:
+    """Plain RoPE that was trained at the test length, where that was measured."""
+    rung = f"{RUNG}-at-{length}"
+    found = find(lines.where(rung=rung), "rope", metric, length) if rung in lines["rung"] else None
+    return None if found is None else 100 * found.mean
+
+
+@styled
+def scoreboard_order(
+    pairs: Sequence[Pair], *, there: str, here: str, named: Mapping[str, str] | None = None
+) -> tuple[MatplotlibFigure, str]:
+    """Does the order of the methods survive? A point for each row, by its rank in two tables; 1 is the best.
+
+    Args:
+        pairs: of :func:`~rope_lessons.scoreboard.summary.on_two_rungs` or
+            :func:`~rope_lessons.scoreboard.summary.beside_published`.
+        there, here: what the two tables are called.
+        named: rows that are written out; what each is called.
+
+    Raises:
+        ValueError: fewer than four rows; a name of another row.
+    """
+    named, rows = named or {}, [pair.row for pair in pairs]
+    if unknown := [row for row in named if row not in rows]:
+        raise ValueError(f"named must be of {', '.join(rows)}, got {unknown[0]!r}")
+    found = agreement(pairs)
+    x, y = ranks([pair.there for pair in pairs]), ranks([pair.here for pair in pairs])
+    figure, axis = new_figure(height=4.8)
+    axis.plot([1, len(rows)], [1, len(rows)], color=GREY, linestyle="--", linewidth=1)
+    axis.plot(x, y, "o", color=BLUE, markersize=7)
+    for turn, (row, name) in enumerate(named.items()):
+        place = rows.index(row)
+        axis.plot(x[place], y[place], "D", color=ORANGE, markersize=9)
+        axis.annotate(
+            name, (x[place], y[place]), xytext=(8, (10, -14)[turn % 2]), textcoords="offset points", fontsize=11
+        )
+    axis.set_xlim(0, len(rows) + 1)
+    axis.set_ylim(len(rows) + 1, 0)
+    ticks = [1, *range(5, len(rows) + 1, 5)]
+    axis.set_xticks(ticks)
+    axis.set_yticks(ticks)
+    axis.set_xlabel(f"rank, {there}")
+    axis.set_ylabel(f"rank, {here}")
+    axis.set_title(f"rank correlation {found.all:.2f}; better half {found.better_half:.2f}")
+    said = [f"{name} {x[rows.index(row)]:g} and {y[rows.index(row)]:g}" for row, name in named.items()]
+    alt = f"""Ranks of {found.rows} rows, {there} across and {here} down, 1 the best. The rank correlation is
+        {found.all:.2f} over all rows, and {found.better_half:.2f} over the better half of {there}.
+        {"; ".join(said)}."""
+    return figure, alt
