@@ -9,10 +9,12 @@ from __future__ import annotations
 import copy
 import importlib
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 
 CHAPTERS = (
@@ -30,6 +32,24 @@ CHAPTERS = (
     "shootout",
     "gpu",
 )
+WHOLE = 1e-9  # the tolerance for whole numbers: one more or less is wrong, however large the number is
+
+
+def plain(answer: Any) -> Any:
+    """``answer`` in Python's numbers and lists, so that a tuple, a range or an array is as right as a list.
+
+    Tensors that have axes stay tensors. No number is rounded: 4.9 is not 4.
+    """
+    if isinstance(answer, (torch.Tensor, np.ndarray, np.generic)):
+        tensor = torch.as_tensor(answer)
+        return tensor.item() if tensor.ndim == 0 else tensor
+    if isinstance(answer, Integral):
+        return int(answer)
+    if hasattr(answer, "__float__"):
+        return float(answer)
+    if isinstance(answer, Iterable) and not isinstance(answer, (str, Mapping)):
+        return [plain(value) for value in answer]
+    return answer
 
 
 @dataclass(frozen=True)
@@ -37,15 +57,31 @@ class Exercise:
     """One exercise.
 
     ``reference`` is the right answer, a function when ``cases`` lists arguments to call it with, else a value.
-    ``mistakes`` maps a message to the wrong function (or value) that earns it. ``normalise`` is applied to both
-    sides before they are compared, for answers that may be right in more than one form.
+    ``mistakes`` maps a message to the wrong function (or value) that earns it. ``also`` are other right answers, where
+    the question has more than one. ``normalise`` is applied to every answer before it is compared with another.
     """
 
     reference: Any
     mistakes: Mapping[str, Any]
     cases: Sequence[tuple] = ()
     tolerance: float = 1e-6
-    normalise: Callable[[Any], Any] = field(default=lambda answer: answer)
+    normalise: Callable[[Any], Any] = plain
+    also: Sequence[Any] = ()
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A task that is graded by what comes out of an answer, whatever it looks like.
+
+    ``grade`` says what is missing, or ``""``; it raises :class:`WrongKind` for what is no answer. ``reference`` is a
+    good answer; ``mistakes`` maps how a message begins to an answer that earns it, the naive one and one that cheats
+    among them.
+    """
+
+    grade: Callable[[Any], str]
+    reference: Any
+    mistakes: Mapping[str, Any]
+    cases: Sequence[tuple] = ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +105,11 @@ class _NotAnswered(Exception):
     pass
 
 
-def find(name: str) -> Exercise:
+class WrongKind(Exception):
+    """What an answer is, where something different is asked for: the message is all that the reader sees."""
+
+
+def find(name: str) -> Exercise | Lab:
     """The exercise called ``"chapter.exercise"``."""
     chapter, _, short = name.partition(".")
     if chapter not in CHAPTERS:
@@ -88,18 +128,29 @@ def check(name: str, answer: Any) -> Verdict:
     """
     exercise = find(name)
     try:
+        if isinstance(exercise, Lab):
+            return _graded(name, exercise, answer)
         got = _results(exercise, answer)
     except _NotAnswered:
         return Verdict(name, False, "not answered yet: replace the ... and run the cell again", answered=False)
+    except WrongKind as error:
+        return Verdict(name, False, str(error))
     except Exception as error:  # the reader's own code may raise anything: say what, and go on
         return Verdict(name, False, f"your answer raised {type(error).__name__}: {error}")
-    expected = _results(exercise, exercise.reference)
-    if _same(got, expected, exercise.tolerance):
+    right = [_results(exercise, answer) for answer in (exercise.reference, *exercise.also)]
+    if any(_same(got, expected, exercise.tolerance) for expected in right):
         return Verdict(name, True, "correct")
     for message, wrong in exercise.mistakes.items():
         if _same(got, _results(exercise, wrong), exercise.tolerance):
             return Verdict(name, False, message)
-    return Verdict(name, False, _first_difference(exercise, got, expected))
+    return Verdict(name, False, _first_difference(exercise, got, right[0]))
+
+
+def _graded(name: str, lab: Lab, answer: Any) -> Verdict:
+    if answer is None or answer is ...:
+        raise _NotAnswered
+    message = lab.grade(answer)
+    return Verdict(name, not message, message or "correct")
 
 
 def _results(exercise: Exercise, answer: Any) -> list:
@@ -108,34 +159,32 @@ def _results(exercise: Exercise, answer: Any) -> list:
     values = (
         [answer(*copy.deepcopy(case)) for case in exercise.cases] if exercise.cases and callable(answer) else [answer]
     )
-    if any(value is None or value is ... for value in values):
+    if all(value is None or value is ... for value in values):
         raise _NotAnswered
     if exercise.cases and not callable(answer):
-        raise TypeError(f"expected a function of {len(exercise.cases[0])} arguments, got {answer!r}")
+        raise WrongKind(f"expected a function of {len(exercise.cases[0])} arguments, got {answer!r}")
     return [exercise.normalise(value) for value in values]
 
 
 def _same(a: Any, b: Any, tolerance: float) -> bool:
-    if isinstance(a, str) or isinstance(b, str):
-        return a == b
-    if isinstance(a, bool) or isinstance(b, bool):
-        return type(a) is type(b) and a == b
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        if isinstance(a, int) or isinstance(b, int):
+            tolerance = min(tolerance, WHOLE)
         return math.isclose(a, b, rel_tol=tolerance, abs_tol=tolerance)
-    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        return _same_tensor(a, b, tolerance)
-    if isinstance(a, Sequence) and isinstance(b, Sequence):
+    if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(_same(x, y, tolerance) for x, y in zip(a, b, strict=True))
     return _same_tensor(a, b, tolerance)
 
 
 def _same_tensor(a: Any, b: Any, tolerance: float) -> bool:
     try:
-        a, b = torch.as_tensor(a), torch.as_tensor(b)
+        a, b = (x if isinstance(x, torch.Tensor) else torch.as_tensor(x, dtype=torch.float64) for x in (a, b))
     except (TypeError, ValueError, RuntimeError):
         return False
-    if a.shape != b.shape:
+    if a.shape != b.shape and (a.numel() != 1 or b.numel() != 1):
         return False
+    if not (a.is_floating_point() and b.is_floating_point()):
+        tolerance = min(tolerance, WHOLE)
     dtype = torch.complex128 if a.is_complex() or b.is_complex() else torch.float64
     return torch.allclose(a.to(dtype), b.to(dtype), rtol=tolerance, atol=tolerance, equal_nan=True)
 
@@ -157,8 +206,10 @@ def _contrast(value: Any, right: Any, tolerance: float) -> str:
         return f"you returned {_short(value)}; expected {_short(right)}"
     differs = ~torch.isclose(value.double(), right.double(), rtol=tolerance, atol=tolerance, equal_nan=True)
     where = tuple(differs.nonzero()[0].tolist())
+    got, expected = float(value[where]), float(right[where])
+    digits = 4 if abs(got - expected) > 1e-4 else 12  # enough of them to show a difference
     return (
-        f"entry {list(where)} of what you returned is {float(value[where]):.4f}; expected {float(right[where]):.4f} "
+        f"entry {list(where)} of what you returned is {got:.{digits}f}; expected {expected:.{digits}f} "
         f"({int(differs.sum())} of {differs.numel()} entries differ)"
     )
 

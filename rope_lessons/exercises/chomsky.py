@@ -93,6 +93,10 @@ def _agree(symbols: Bits) -> int:
     return int(symbols[0] == symbols[-1])
 
 
+def _four_ones(bits: Bits) -> int:
+    return int(list(bits[-4:]) == [1, 1, 1, 1])
+
+
 def _cycle(steps: Bits) -> int:
     return sum(step - 1 for step in steps) % 5
 
@@ -101,7 +105,6 @@ EXERCISES = {
     "even_pairs": Exercise(
         reference=lambda bits: bits[0] ^ bits[-1],
         cases=[([0, 0, 1, 1, 1, 0],), ([0, 1, 0, 1, 0, 0, 1],), ([1],), ([1, 0],), ([1, 1, 0, 1],), ([0, 1, 0, 1],)],
-        normalise=int,
         mistakes={
             "the two classes are exchanged: an even number of changes is 0": lambda bits: 1 - (bits[0] ^ bits[-1]),
             "this is parity: it counts ones, not changes": lambda bits: sum(bits) % 2,
@@ -114,7 +117,6 @@ EXERCISES = {
     "score": Exercise(
         reference=lambda accuracies, trained: sum(accuracies[trained:]) / len(accuracies[trained:]),
         cases=[([1.0, 0.9, 0.8, 0.5, 0.3], 2), ([1.0, 1.0, 1.0, 0.25, 0.5, 0.5], 3), ([0.9, 0.2, 0.4], 1)],
-        normalise=float,
         mistakes={
             "the first length beyond training is missing: it has the index `trained`": (
                 lambda accuracies, trained: sum(accuracies[trained + 1 :]) / len(accuracies[trained + 1 :])
@@ -136,7 +138,6 @@ EXERCISES = {
             ([1, 0, 0], []),
             ([1], [0, 1, "pop", 1, 1]),
         ],
-        normalise=list,
         mistakes={
             "this is bottom first; the answer is read from the top": _manipulate,
             "you popped from the bottom: the top is where the last push went": _pop_from_the_bottom,
@@ -148,7 +149,6 @@ EXERCISES = {
     "layers": Exercise(
         reference=_layers,
         cases=[(8, 4), (500, 17), (40, 17), (10, 20), (16, 2)],
-        normalise=int,
         mistakes={
             "a window of w counts the token itself: it sees w - 1 back": (
                 lambda length, window: math.ceil((2 * length - 1) / window)
@@ -171,7 +171,6 @@ EXERCISES = {
             ([1.0, 2.0, 3.0, 0.0], 0.5, 0.25, 0.25, -1.0),
             ([4.0, 0.0], 0.1, 0.6, 0.3, 2.0),
         ],
-        normalise=lambda answer: [float(x) for x in answer],
         mistakes={
             "push and pop are exchanged": (
                 lambda s, push, pop, keep, v: _mix([v, *s[:-1]], [*s[1:], 0.0], s, (pop, push, keep))
@@ -190,7 +189,6 @@ EXERCISES = {
     "guess": Exercise(
         reference=_guess,
         cases=[(2, 0), (2, 1), (3, 1), (10, 4), (10, 9), (40, 11), (40, 20)],
-        normalise=lambda answer: [float(x) for x in answer],
         mistakes={
             "token t is at most c when at least t + 1 digits are; with t digits they end just before it": (
                 _guess_off_by_one
@@ -205,8 +203,13 @@ EXERCISES = {
     ),
     "states": Exercise(
         reference=_states,
-        cases=[(_parity, (0, 1), 4), (_ends, (0, 1), 4), (_cycle, (0, 1, 2), 4), (_agree, (0, 1, 2), 3)],
-        normalise=int,
+        cases=[
+            (_parity, (0, 1), 4),
+            (_ends, (0, 1), 4),
+            (_cycle, (0, 1, 2), 4),
+            (_agree, (0, 1, 2), 3),
+            (_four_ones, (0, 1), 4),
+        ],
         mistakes={
             "these are the different answers; two pasts with one answer may still need two states": (
                 lambda answer, symbols, longest: _states(answer, symbols, longest, 0, 0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, Lab, WrongKind
+from rope_lessons.schemes import scheme
 
 
 def _turns(t: int, dim: int, length: int, base: float) -> float:
@@ -78,6 +80,11 @@ def _served_factor(prompt: int, max_new: int, seen: int, declared: int) -> float
     return max(1.0, (prompt + max_new) / seen)
 
 
+def _served_factor_exact(prompt: int, max_new: int, seen: int, declared: int) -> float:
+    """By the largest distances, one less than the lengths."""
+    return max(1.0, (prompt + max_new - 1) / (seen - 1))
+
+
 def _longrope(
     length: int, train_length: int, frequencies: Sequence[float], short: Sequence[float], long: Sequence[float]
 ) -> list[float]:
@@ -88,7 +95,43 @@ def _longrope(
 _OMEGAS = [1.0, 0.1, 0.01, 0.001]
 _SHORT, _LONG = [1.0, 1.0, 1.1, 1.5], [1.0, 2.5, 8.0, 8.5]
 
-EXERCISES = {
+LAB_NAMES = ("slow", "fast", "factor", "nu")
+LAB_NEEDLES, LAB_BYTES = 60.0, 54.0  # percent: of the needles at home, and of all bytes at eight times the length
+
+
+def _lab(answer: Any) -> str:
+    """What the first seed of the scoreboard's model does with these four numbers."""
+    if not isinstance(answer, dict) or set(answer) != set(LAB_NAMES):
+        raise WrongKind("give a dictionary with slow, fast, factor and nu: these four numbers are all that may change")
+    if not all(isinstance(value, (int, float)) and math.isfinite(value) for value in answer.values()):
+        raise WrongKind("slow, fast, factor and nu must be numbers")
+    from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
+
+    slow, fast, factor, nu = (float(answer[name]) for name in LAB_NAMES)
+    tried = scheme("ntk-by-parts", dim=32, factor=factor, train_length=64, alpha=slow, beta=fast, rotary_scale=nu)
+    model, texts = live.load(), live.windows()
+    kept = live.percent(model, tried, texts, 64, "needle")
+    right = live.percent(model, tried, texts[:32], 512)
+    told = f"you keep {kept:.0f} % of the needles at home and predict {right:.0f} % of the bytes at 512"
+    if right < LAB_BYTES:
+        return f"512 bytes are still too long: {told}; {LAB_BYTES:.0f} % of the bytes are wanted"
+    if kept < LAB_NEEDLES:
+        return f"the price at home is too high: {told}; {LAB_NEEDLES:.0f} % of the needles are wanted"
+    return ""
+
+
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference={"slow": 0.5, "fast": 2, "factor": 8, "nu": 1.2},
+        mistakes={
+            "the price at home is too high": {"slow": 1, "fast": 4, "factor": 8, "nu": 1.0},  # Llama 3's
+            "512 bytes are still too long": {"slow": 1, "fast": 32, "factor": 8, "nu": 1.208},  # the paper's
+            "512 bytes are still too long: you keep 9": {"slow": 1, "fast": 4, "factor": 1, "nu": 1.0},  # no change
+            # Cheating: a window changes no hand, and sees nothing of what is far.
+            "give a dictionary with slow, fast, factor and nu": scheme("rope", dim=32, visible_window=64),
+        },
+    ),
     "turns": Exercise(
         reference=_turns,
         cases=[(0, 4, 64, 10_000.0), (1, 4, 64, 10_000.0), (45, 128, 4096, 10_000.0), (20, 128, 8192, 500_000.0)],
@@ -119,7 +162,6 @@ EXERCISES = {
             (64, 131_072, 10_000.0),
             (4, 5, 10_000.0),
         ],
-        normalise=int,
         mistakes={
             "one too small: the number is rounded down, and that pair has made its turn. Round up": (
                 lambda dim, length, base: max(_first_open(dim, length, base) - 1, 0)
@@ -137,7 +179,13 @@ EXERCISES = {
     ),
     "speed": Exercise(
         reference=_speed,
-        cases=[(81.49, 8.0, 1.0, 32.0), (8.149, 8.0, 1.0, 32.0), (0.8149, 8.0, 1.0, 32.0), (2.0, 4.0, 1.0, 4.0)],
+        cases=[
+            (81.49, 8.0, 1.0, 32.0),
+            (8.149, 8.0, 1.0, 32.0),
+            (0.8149, 8.0, 1.0, 32.0),
+            (2.0, 4.0, 1.0, 4.0),
+            (3.0, 4.0, 2.0, 6.0),
+        ],
         mistakes={
             "beyond the two limits the share must stop at 0 and at 1": _speed_unclipped,
             "your ramp is linear in the logarithm of the turns, as in the code; asked is the paper's": _speed_log,
@@ -158,8 +206,9 @@ EXERCISES = {
             (64, 64, 10_000.0, 32.0, 1.0),
             (64, 4096, 150_000.0, 32.0, 1.0),
             (64, 131_072, 10_000.0, 32.0, 1.0),
+            (8, 131_072, 100.0, 32.0, 1.0),
+            (128, 4096, 10_000.0, 16.0, 2.0),
         ],
-        normalise=lambda answer: [float(value) for value in answer],
         mistakes={
             "the ends are not rounded: this is `truncate=False`": _ramp_ends_exact,
             "the lower end may not be below 0: there is no pair before the first": _ramp_ends_unclipped,
@@ -171,6 +220,12 @@ EXERCISES = {
             ),
             "the ends are exchanged: the pair with many turns is the first, since pairs become slower": (
                 lambda dim, length, base, fast, slow: _ramp_ends(dim, length, base, fast, slow)[::-1]
+            ),
+            "both ends are rounded inwards; each is rounded away from the other": (
+                lambda dim, length, base, fast, slow: [
+                    math.ceil(_ramp_ends_exact(dim, length, base, fast, slow)[0]),
+                    math.floor(_ramp_ends_exact(dim, length, base, fast, slow)[1]),
+                ]
             ),
             "both ends are rounded down; the upper one is rounded up, away from the lower one": (
                 lambda dim, length, base, fast, slow: [
@@ -195,6 +250,9 @@ EXERCISES = {
             "the logarithm is the natural one": (
                 lambda factor: (0.1 * math.log10(factor) + 1) ** 2 if factor > 1 else 1.0
             ),
+            "the logarithm is the natural one, not that of base 2": (
+                lambda factor: (0.1 * math.log2(factor) + 1) ** 2 if factor > 1 else 1.0
+            ),
             "the square is turned round: logits are multiplied, the temperature 1/ν² is what goes down": (
                 lambda factor: 1 / _logit_factor(factor)
             ),
@@ -208,6 +266,7 @@ EXERCISES = {
             (9000.0, 8192, 8.0, 1.0, 4.0),
             (4096.0, 8192, 4.0, 1.0, 4.0),
             (2048.0, 8192, 32.0, 1.0, 4.0),
+            (1000.0, 4096, 8.0, 2.0, 8.0),
         ],
         mistakes={
             "your ramp is linear in the wavelength; it is linear in the number of turns, N / wavelength": (
@@ -223,6 +282,11 @@ EXERCISES = {
             "there is no ramp: between the two wavelengths the speeds are mixed": (
                 lambda wavelength, length, factor, low, high: 1.0 if wavelength < length / low else 1 / factor
             ),
+            "a limit in turns becomes a wavelength by dividing: N / low, not N times low": (
+                lambda wavelength, length, factor, low, high: (
+                    1.0 if wavelength < length * high else 1 / factor if wavelength > length * low else 0.5
+                )
+            ),
             "the limits are wavelengths: N / high_freq_factor and N / low_freq_factor, not the factors themselves": (
                 lambda wavelength, length, factor, low, high: (
                     1.0 if wavelength < high else 1 / factor if wavelength > low else 0.5
@@ -232,6 +296,7 @@ EXERCISES = {
     ),
     "served_factor": Exercise(
         reference=_served_factor,
+        also=(_served_factor_exact,),
         cases=[(6000, 2192, 3072, 4096), (1000, 500, 3072, 4096), (3000, 500, 3072, 4096), (8192, 0, 2048, 8192)],
         mistakes={
             "the declared window has not been trained: divide by the length that the model has seen": (
@@ -257,6 +322,7 @@ EXERCISES = {
             (4097, 4096, _OMEGAS, _SHORT, _LONG),
             (100, 4096, _OMEGAS, _SHORT, _LONG),
             (131_072, 4096, _OMEGAS, _SHORT, _LONG),
+            (300, 200, [1.0, 0.5], [1.0, 1.5], [2.0, 4.0]),
         ],
         mistakes={
             "off by one: a text of exactly the training length still has the short factors": (

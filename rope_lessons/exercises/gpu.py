@@ -78,8 +78,7 @@ def _long_enough(extra: float, ridge: float, itemsize: int, share: float) -> flo
 EXERCISES = {
     "decode_intensity": Exercise(
         reference=_decode_intensity,
-        cases=[(8, 8, 2), (32, 8, 2), (32, 8, 4), (71, 1, 2), (32, 4, 1)],
-        normalise=float,
+        cases=[(8, 8, 2), (32, 8, 2), (32, 8, 4), (71, 1, 2), (32, 4, 1), (8, 8, 4)],
         mistakes={
             "heads that share a key read it once: divide by the bytes of the key heads only": (lambda h, g, c: 2 / c),
             "a key and a value are read for each pair: two vectors, so half of this": lambda h, g, c: 4 * h / (g * c),
@@ -90,7 +89,6 @@ EXERCISES = {
     "largest": Exercise(
         reference=_largest,
         cases=[(16 * 10**9, 32, 2), (141 * 10**9, 32, 2), (80 * 10**9, 8, 4), (10**9, 1, 2)],
-        normalise=int,
         mistakes={
             "there are two matrices, near and far": lambda m, h, c: math.isqrt(m // (h * c)),
             "every head has matrices of its own": lambda m, h, c: math.isqrt(m // (2 * c)),
@@ -101,7 +99,6 @@ EXERCISES = {
     "roofline": Exercise(
         reference=_roofline,
         cases=[(1e12, 1e9, 1e15, 5e12), (1e9, 1e9, 1e15, 5e12), (4e9, 2e9, 65e12, 320e9), (0.0, 3e9, 1e14, 1e12)],
-        normalise=float,
         tolerance=1e-9,
         mistakes={
             "products and bytes go on at the same time: the longer of the two counts, not their sum": (
@@ -120,8 +117,9 @@ EXERCISES = {
             ([3.0, 1.0, 2.0, 5.0, 4.0], [1.0, -2.0, 0.5, 4.0, 1.0], 2),
             ([1.0, 2.0, 3.0], [2.0, 0.0, 1.0], 1),
             ([1000.0, 1001.0, 999.0], [1.0, 2.0, 3.0], 2),
+            ([-1000.0, -1001.0, -999.0], [1.0, 2.0, 3.0], 2),
+            ([2.0, 1.0], [3.0, 5.0], 8),
         ],
-        normalise=lambda answer: [float(value) for value in answer],
         mistakes={
             "the sum shrinks with every new maximum; the output so far must shrink by the same factor": (
                 _without("output")
@@ -140,7 +138,6 @@ EXERCISES = {
     "cache_bytes": Exercise(
         reference=_cache_bytes,
         cases=[(16_384, 1024, 8, 128, 2), (65_536, 1024, 8, 64, 4), (100, 1024, 2, 8, 2), (5000, 0, 1, 64, 2)],
-        normalise=int,
         mistakes={
             "the near-ready keys of the last window are missing": lambda n, w, h, d, c: 2 * n * h * d * c,
             "near-ready keys are kept for the last window only, not for every token": (
@@ -156,7 +153,6 @@ EXERCISES = {
     "pairs": Exercise(
         reference=_pairs,
         cases=[(12, 4), (14, 4), (10, 3), (7, 7), (9, 1), (4096, 1000)],
-        normalise=lambda answer: [int(value) for value in answer],
         mistakes={
             "right where the window divides the length; the last, shorter block has its triangles too": _tail_forgotten,
             "the triangle before a block is strict, w (w - 1)/2 pairs: key c is kept for query a where c > a": (
@@ -169,8 +165,13 @@ EXERCISES = {
     ),
     "long_enough": Exercise(
         reference=_long_enough,
-        cases=[(0.25, 206.0, 2, 1.0), (0.25, 206.0, 2, 0.35), (0.08, 203.0, 2, 0.5), (0.1, 20.0, 4, 1.0)],
-        normalise=float,
+        cases=[
+            (0.25, 206.0, 2, 1.0),
+            (0.25, 206.0, 2, 0.35),
+            (0.08, 203.0, 2, 0.5),
+            (0.1, 20.0, 4, 1.0),
+            (0.1, 20.0, 1, 0.5),
+        ],
         mistakes={
             "a slower kernel makes the same extra a smaller part: multiply by the share of the peak": (
                 lambda x, r, c, s: (5 * c + 24) / 2 * r / x

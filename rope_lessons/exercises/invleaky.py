@@ -38,7 +38,6 @@ EXERCISES = {
     "told": Exercise(
         reference=_told,
         cases=[(3, 1, 3), (6, 2, 3), (6, 0, 2), (4, 6, 5), (5, 2, 1.5)],
-        normalise=lambda answer: [float(value) for value in answer],
         mistakes={
             "a text of N tokens has the distances 0 to N - 1: leave N out": lambda n, w, r: _told(n + 1, w, r),
             "you bent as Leaky ReRoPE does at test: in training the far steps are multiplied by r": (
@@ -51,8 +50,16 @@ EXERCISES = {
     ),
     "covered": Exercise(
         reference=_covered,
-        cases=[(3, 1, 3), (512, 128, 16), (512, 128, 8), (64, 16, 16), (64, 63, 16), (64, 80, 16), (64, 0, 8)],
-        normalise=int,
+        cases=[
+            (3, 1, 3),
+            (512, 128, 16),
+            (512, 128, 8),
+            (64, 16, 16),
+            (64, 63, 16),
+            (64, 80, 16),
+            (64, 0, 8),
+            (64, 16, 1.5),
+        ],
         mistakes={
             "this is the theorem of document 004: its N should be N - 1, the largest distance of training": (
                 lambda n, w, r: w + r * (n - w) if w < n else n
@@ -60,6 +67,7 @@ EXERCISES = {
             "a text of L tokens has distances up to L - 1: the length is one more than the largest distance": (
                 lambda n, w, r: math.floor(max(_told(n, w, r)))
             ),
+            "a number of tokens is whole: round down": lambda n, w, r: max(_told(n, w, r)) + 1,
             "right while the window is below N; a longer window bends nothing, and the length is N": (
                 lambda n, w, r: math.floor(w + 1 + r * (n - 1 - w))
             ),
@@ -68,7 +76,6 @@ EXERCISES = {
     "slope_needed": Exercise(
         reference=_slope_needed,
         cases=[(512, 128, 8), (64, 16, 8), (4096, 1024, 4), (64, 0, 2), (3, 1, 2)],
-        normalise=float,
         mistakes={
             "this is document 004's formula: it loses a window, and uses N where the largest distance is N - 1": (
                 lambda n, w, factor: ((factor - 1) * n + w) / (n - w)
@@ -84,8 +91,15 @@ EXERCISES = {
     ),
     "seen": Exercise(
         reference=_seen,
-        cases=[(3, 1, 3, 5), (512, 128, 16, 4096), (64, 16, 16, 512), (64, 16, 1, 512), (64, 16, 8, 512), (6, 2, 3, 8)],
-        normalise=int,
+        cases=[
+            (3, 1, 3, 5),
+            (512, 128, 16, 4096),
+            (64, 16, 16, 512),
+            (64, 16, 1, 512),
+            (64, 16, 8, 512),
+            (6, 2, 3, 8),
+            (64, 16, 4, 10),
+        ],
         mistakes={
             "these are the far ones; the distances inside the window are seen too": (
                 lambda n, w, r, length: _seen(n, w, r, length) - w
@@ -99,11 +113,13 @@ EXERCISES = {
     "alias": Exercise(
         reference=_alias,
         cases=[(0.4216965, 16), (1.0, 16), (0.01, 16), (0.3, 8), (0.7498942, 16)],
-        normalise=float,
         mistakes={
             "a slower pair goes through the points: take off whole turns per step": lambda omega, step: omega,
             "round to the nearest number of whole turns; rounding down leaves a pair that may be faster than needed": (
                 lambda omega, step: omega % (2 * math.pi / step)
+            ),
+            "a frequency of at least 0 is asked: an angle and its opposite look alike, so take the size": (
+                lambda omega, step: omega - 2 * math.pi / step * round(omega * step / (2 * math.pi))
             ),
             "that is the angle from one visited distance to the next; divide it by the step": (
                 lambda omega, step: _alias(omega, step) * step
@@ -119,8 +135,8 @@ EXERCISES = {
             (64, list(range(16, 32)), 16, 600),
             (6, [1, 2], 2, 9),
             (6, [1, 3], 2, 9),
+            (6, [6], 3, 6),
         ],
-        normalise=bool,
         mistakes={
             "in range is not enough: every distance must be told with one of the windows": (
                 lambda n, windows, r, length: max(_covered(n, w, r) for w in windows) >= length

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, WrongKind
 
 
 def _slopes(heads: int) -> list[float]:
@@ -52,7 +52,9 @@ def _extra(q: Tensor, k: Tensor, slope: float) -> tuple[Tensor, Tensor]:
 
 def _weights(extended: tuple[Tensor, Tensor]) -> Tensor:
     """The causal attention weights that extended queries and keys give: it does not matter where a constant sits."""
-    q, k = extended
+    if not isinstance(extended, (tuple, list)) or len(extended) != 2:
+        raise WrongKind("return both, the queries and the keys, with one more channel each")
+    q, k = (torch.as_tensor(x) for x in extended)
     scores = q @ k.T / (q.shape[-1] - 1) ** 0.5
     return scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf).softmax(dim=-1)
 
@@ -64,7 +66,6 @@ EXERCISES = {
     "slopes": Exercise(
         reference=_slopes,
         cases=[(8,), (16,), (4,), (1,)],
-        normalise=lambda answer: [float(value) for value in answer],
         mistakes={
             "the first head has h = 1, not 0: no head has the slope 1": (
                 lambda heads: [2 ** (-8 * h / heads) for h in range(heads)]
@@ -75,6 +76,9 @@ EXERCISES = {
             "the order is reversed: the first head is the steepest, so it sees least far": (
                 lambda heads: _slopes(heads)[::-1]
             ),
+            "a slope is what a token of distance costs: a positive number": (
+                lambda heads: [-slope for slope in _slopes(heads)]
+            ),
             "slopes fall by a constant ratio, not by a constant step": (
                 lambda heads: [1 - h / heads * (1 - 2**-8) for h in range(1, heads + 1)]
             ),
@@ -83,7 +87,6 @@ EXERCISES = {
     "knows": Exercise(
         reference=_knows,
         cases=[(23, 5, 3), (10, 5, 3), (511, 32, 2), (345, 16, 23), (7, 1, 9)],
-        normalise=int,
         mistakes={
             "a layer reaches window - 1 tokens back, not window: the token itself is one of the window": (
                 lambda last, window, layers: max(0, last - window * layers)
@@ -103,7 +106,6 @@ EXERCISES = {
     "lambda_mask": Exercise(
         reference=_lambda,
         cases=[(6, 2, 1), (9, 3, 2), (5, 1, 0), (4, 9, 1)],
-        normalise=lambda answer: torch.as_tensor(answer).bool(),
         mistakes={
             "a query sees sinks that come after it: the causal mask holds for sinks too": _mask(
                 lambda i, j, w, s: ((j <= i) & (i - j < w)) | (j < s)
@@ -117,17 +119,18 @@ EXERCISES = {
             "rows are queries and columns keys: your mask is turned over": lambda length, window, sinks: (
                 _lambda(length, window, sinks).T
             ),
+            "turned round: True is where a key is visible": lambda *case: ~_lambda(*case),
             "a key must be in the window *or* a sink": _mask(lambda i, j, w, s: (j <= i) & (i - j < w) & (j < s)),
         },
     ),
     "largest_window": Exercise(
         reference=_largest_window,
         cases=[(24, 512), (2, 64), (12, 2048), (24, 4096)],
-        normalise=int,
         mistakes={
             "only layers - 1 of the layers have windows: the last one sees everything": (
                 lambda layers, length: math.floor((0.75 * length - 1) / layers) + 1
             ),
+            "a window is a whole number: round down": lambda layers, length: (0.75 * length - 1) / (layers - 1) + 1,
             "one too small: a window of w reaches w - 1 tokens back, so add 1 at the end": (
                 lambda layers, length: math.floor((0.75 * length - 1) / (layers - 1))
             ),
@@ -142,7 +145,6 @@ EXERCISES = {
     "cache": Exercise(
         reference=_cache,
         cases=[(7, 3, 2), (1, 3, 2), (100, 4, 1), (3, 3, 2), (9, 2, 0)],
-        normalise=lambda answer: [[int(j), int(distance)] for j, distance in answer],
         mistakes={
             "these are the true distances i - j; in the cache, the query stands right behind what is kept": (
                 lambda i, window, sinks: [(j, i - j) for j in range(i + 1) if j < sinks or i - j < window]
@@ -163,7 +165,6 @@ EXERCISES = {
     "holds": Exercise(
         reference=_holds,
         cases=[(8, 1, 0.99), (8, 8, 0.99), (2, 1, 0.5), (16, 3, 0.9)],
-        normalise=int,
         mistakes={
             "this is the share beyond n tokens, not within: use 1 - share": (
                 lambda heads, head, share: math.ceil(math.log(1 / share) / 2 ** (-8 * head / heads))
@@ -181,7 +182,7 @@ EXERCISES = {
     ),
     "extra_channel": Exercise(
         reference=_extra,
-        cases=[(_Q, _K, 0.25), (_Q, _K, 0.5)],
+        cases=[(_Q, _K, 0.25), (_Q, _K, 0.5), (_Q[:, :4], _K[:, :4], 0.25)],
         normalise=_weights,
         mistakes={
             "the kernel divides this channel by the root of d too: multiply it by that root": (

@@ -53,11 +53,13 @@ EXERCISES = {
     "digits": Exercise(
         reference=_digits,
         cases=[(363_900, (60, 60, 24, 7)), (0, (2, 3)), (5, (2, 3)), (1439, (60, 24)), (999, (10, 10, 10))],
-        normalise=lambda answer: [int(digit) for digit in answer],
         mistakes={
             "the order is reversed: the units come first, as in the bases": lambda n, bases: _digits(n, bases)[::-1],
             "you divide but never take the remainder: each digit must be below its own base": (
                 lambda n, bases: [n // math.prod(bases[:t]) for t in range(len(bases))]
+            ),
+            "a digit is a whole number: divide with //, which rounds down": (
+                lambda n, bases: [n / math.prod(bases[:t]) % base for t, base in enumerate(bases)]
             ),
             "each digit must be divided by the bases before it, not by its own base as well": (
                 lambda n, bases: [n // math.prod(bases[: t + 1]) % base for t, base in enumerate(bases)]
@@ -90,11 +92,15 @@ EXERCISES = {
     ),
     "shares": Exercise(
         reference=_shares,
-        cases=[(4, 8.0, 0.5), (64, 8.0, 0.75), (3, 8.0, 1.0), (2, 4.0, 2.0)],
-        normalise=lambda answer: [float(value) for value in answer],
+        cases=[(4, 8.0, 0.5), (64, 8.0, 0.75), (3, 8.0, 1.0), (2, 4.0, 2.0), (3, 8.0, 0.0)],
         mistakes={
             "these are the products λ_0 … λ_t; divide each by the one before it": (
                 lambda pairs, factor, exponent: [factor ** (((t + 1) / pairs) ** exponent) for t in range(pairs)]
+            ),
+            "before pair 0 the product is 1, with b = 0 too: Python takes 0**0 for 1, so start from a 1 of your own": (
+                lambda pairs, factor, exponent: [
+                    factor ** (((t + 1) / pairs) ** exponent - (t / pairs) ** exponent) for t in range(pairs)
+                ]
             ),
             "off by one: pair t is digit number t + 1 of the formula, so pair 0 already takes a share": (
                 lambda pairs, factor, exponent: [1.0, *_shares(pairs, factor, exponent)[:-1]]
@@ -115,7 +121,6 @@ EXERCISES = {
     "head_frequencies": Exercise(
         reference=_head_frequencies,
         cases=[(4, 2, 10_000.0), (2, 3, 100.0), (8, 1, 10_000.0)],
-        normalise=lambda answer: [[float(value) for value in row] for row in answer],
         mistakes={
             "all heads are equal: head h is shifted by h/heads of a pair": (
                 lambda pairs, heads, base: [_head_frequencies(pairs, heads, base)[0]] * heads
@@ -137,7 +142,13 @@ EXERCISES = {
     ),
     "growing_speed": Exercise(
         reference=_growing_speed,
-        cases=[(31, 32, 512, 64, 0.625), (0, 32, 512, 64, 0.625), (5, 8, 40, 64, 0.5), (7, 8, 128, 64, 1.0)],
+        cases=[
+            (31, 32, 512, 64, 0.625),
+            (0, 32, 512, 64, 0.625),
+            (5, 8, 40, 64, 0.5),
+            (7, 8, 128, 64, 1.0),
+            (3, 8, 3000, 2048, 0.625),
+        ],
         mistakes={
             "up to the training length nothing may change: the factor must be at least 1": (
                 lambda t, pairs, length, train_length, exponent: (
@@ -171,6 +182,9 @@ EXERCISES = {
             "this is what the radix is divided by; the base is the radix to the power dim/2": (
                 lambda gamma, dim, base: base / gamma
             ),
+            "a base below the old one makes the pairs faster, and a decay is to make them slower": (
+                lambda gamma, dim, base: base * gamma
+            ),
             "there are dim/2 pairs, not dim": lambda gamma, dim, base: base * gamma**-dim,
             "the last pair is decayed dim/2 - 1 times, but the base is where pair dim/2 would stand": (
                 lambda gamma, dim, base: base * gamma ** (1 - dim / 2)
@@ -195,8 +209,7 @@ EXERCISES = {
     ),
     "stability": Exercise(
         reference=_stability,
-        cases=[(_ROPE_16, 512), (_ROPE_16, 1), ([w / 8 for w in _ROPE_16], 512), (_ROPE_16, 50_000)],
-        normalise=float,
+        cases=[(_ROPE_16, 512), (_ROPE_16, 1), ([w / 8 for w in _ROPE_16], 512), (_ROPE_16, 50_000), ([1.0, 0.2], 6)],
         mistakes={
             "this is the share that does go round; the index counts the others": (
                 lambda frequencies, length: 1 - _stability(frequencies, length)

@@ -72,7 +72,6 @@ EXERCISES = {
     "digits": Exercise(
         reference=_digits,
         cases=[(2026, 10, 4), (5, 2, 6), (0, 7, 2), (1999, 16, 3)],
-        normalise=lambda answer: [int(digit) for digit in answer],
         mistakes={
             "the order is reversed: digit t is worth base**t, so the units come first": (
                 lambda n, base, length: _digits(n, base, length)[::-1]
@@ -83,6 +82,9 @@ EXERCISES = {
             "you take the remainder by base**(t + 1), and then forget to divide by base**t": (
                 lambda n, base, length: [n % base ** (t + 1) for t in range(length)]
             ),
+            "a digit is a whole number: divide with //, which rounds down": (
+                lambda n, base, length: [n / base**t % base for t in range(length)]
+            ),
             "off by one: the first digit divides by base**0 = 1, not by base": (
                 lambda n, base, length: [n // base ** (t + 1) % base for t in range(length)]
             ),
@@ -91,11 +93,11 @@ EXERCISES = {
     "smallest_base": Exercise(
         reference=_smallest_base,
         cases=[(2000, 3), (8000, 3), (1000, 3), (4097, 2), (256, 8), (3125, 5)],
-        normalise=int,
         mistakes={
             "one too large where the numbers fit exactly: 0 counts, so the largest number is limit - 1": (
                 lambda limit, length: _smallest_base(limit + 1, length)
             ),
+            "a base is a whole number: round up": lambda limit, length: limit ** (1 / length),
             "rounded down: with that base the largest numbers need one digit more": (
                 lambda limit, length: int(limit ** (1 / length))
             ),
@@ -116,8 +118,6 @@ EXERCISES = {
     "ntk_ratios": Exercise(
         reference=_ntk_ratios,
         cases=[(128, 8.0), (64, 4.0), (4, 8.0)],
-        tolerance=1e-3,
-        normalise=lambda answer: [float(value) for value in answer],
         mistakes={
             "the last pair has number d/2 - 1, not d/2: your pairs count from 1": (
                 lambda dim, factor: [1.0, 1 / factor, factor ** (-2 / dim), factor ** (-2 / dim - 1)]
@@ -158,9 +158,7 @@ EXERCISES = {
     ),
     "decode": Exercise(
         reference=_decode,
-        cases=[_clock(position) for position in (0.0, 7.0, 33.0, 70.0, -12.0)],
-        tolerance=1e-6,
-        normalise=float,
+        cases=[*(_clock(position) for position in (0.0, 7.0, 33.0, 70.0, -12.0)), ([0.7], [0.2])],
         mistakes={
             "this is the fastest hand alone: it knows the place within a turn, but not which turn": (
                 lambda angles, frequencies: angles[0] / frequencies[0]
@@ -197,7 +195,7 @@ EXERCISES = {
     ),
     "seen_distance": Exercise(
         reference=_seen_distance,
-        cases=[(100, 40, 0.5, 0.8), (511, 0, 0.01, 0.02), (511, 500, 0.01, 0.02), (9, 3, 1.0, 1.0)],
+        cases=[(100, 40, 0.5, 0.8), (511, 0, 0.01, 0.02), (511, 500, 0.01, 0.02), (9, 3, 1.0, 1.0), (10, 3, 0.7, 0.9)],
         mistakes={
             "this is the true distance: the key was turned by the frequency of its own step, `then`": (
                 lambda m, n, now, then: m - n

@@ -44,7 +44,6 @@ EXERCISES = {
     "mean": Exercise(
         reference=_mean,
         cases=[(0, 3, 5), (1, 3, 5), (2, 3, 5), (0, 64, 2048), (31, 64, 2048), (4, 5, 5)],
-        normalise=float,
         mistakes={
             "token i has i + 1 gaps before it, and the first of them begins at -1, one place before position 0": (
                 lambda i, n, p: i * (p + 1) / (n + 1)
@@ -60,8 +59,7 @@ EXERCISES = {
     ),
     "grid": Exercise(
         reference=_grid,
-        cases=[(5, 20), (4, 4), (3, 10), (7, 16)],
-        normalise=list,
+        cases=[(5, 20), (4, 4), (3, 10), (7, 16), (1, 9)],
         mistakes={
             "this ends at P - 1; here the step is P / L, so that one more step would end at P": (
                 lambda n, p: [i * (p - 1) // max(1, n - 1) for i in range(n)]
@@ -76,8 +74,6 @@ EXERCISES = {
     "gap": Exercise(
         reference=_gap,
         cases=[(1, 3, 5), (2, 3, 5), (3, 3, 5), (1, 64, 2048), (32, 64, 2048), (4, 3, 5)],
-        tolerance=1e-9,
-        normalise=float,
         mistakes={
             "the smallest gap is 1: neighbours never stand on the same place": (
                 lambda g, n, p: math.comb(p - g - 1, n - 1) / math.comb(p, n)
@@ -92,8 +88,6 @@ EXERCISES = {
     "chance": Exercise(
         reference=_chance,
         cases=[(1, 63, 63), (1000, 63, 511), (16000, 63, 511), (10, 1, 2.5)],
-        tolerance=1e-9,
-        normalise=float,
         mistakes={
             "this is the expected number of such draws; it may be above 1": (
                 lambda s, mean, end: s * math.exp(-end / mean)
@@ -106,8 +100,6 @@ EXERCISES = {
     "beta": Exercise(
         reference=_beta,
         cases=[(0.25, 64, 512), (1.0, 64, 512), (0.5, 2, 11), (2.0, 64, 127)],
-        tolerance=1e-9,
-        normalise=float,
         mistakes={
             "the mean of Beta(α, β) is α / (α + β): you took the share for β itself": (
                 lambda a, n, m: a * (m - 1) / (n - 1)
@@ -118,6 +110,7 @@ EXERCISES = {
     ),
     "subset": Exercise(
         reference=_subset,
+        also=(lambda keys, length: _subset(-keys, length),),
         cases=[(_keys, 4), (_keys, 1), (_keys[:1], 9)],
         mistakes={
             "the right places, in the order of their keys: sort them": lambda x, n: x.topk(n, dim=-1).indices,
@@ -130,8 +123,6 @@ EXERCISES = {
     "pairs": Exercise(
         reference=_pairs,
         cases=[(1, 3, 5), (4, 3, 5), (1, 64, 2048), (511, 64, 2048), (2047, 64, 2048)],
-        tolerance=1e-9,
-        normalise=float,
         mistakes={
             "that many pairs of places there are; a pair of places is only sometimes a pair of tokens": (
                 lambda d, n, p: float(p - d)

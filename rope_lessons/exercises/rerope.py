@@ -58,8 +58,16 @@ def _score_gradient(score: float, grad_v: float, grad_output: float, lse: float)
 EXERCISES = {
     "bent": Exercise(
         reference=_bent,
-        cases=[(3, 4, 0.5), (4, 4, 0.5), (10, 4, 0.0), (10, 4, 0.25), (-9, 4, 0.5), (7, 0, 0.125), (-2, 4, 0.5)],
-        normalise=float,
+        cases=[
+            (3, 4, 0.5),
+            (4, 4, 0.5),
+            (10, 4, 0.0),
+            (10, 4, 0.25),
+            (-9, 4, 0.5),
+            (7, 0, 0.125),
+            (-2, 4, 0.5),
+            (0, 4, 0.5),
+        ],
         mistakes={
             "jumps at the window: far distances start at w and grow from there, so take w off before you multiply": (
                 lambda x, w, s: x if abs(x) < w else math.copysign(w + s * abs(x), x)
@@ -79,10 +87,13 @@ EXERCISES = {
     "coverage": Exercise(
         reference=_coverage,
         cases=[(3, 1, 3), (512, 128, 16), (512, 128, 8), (512, 256, 16), (64, 63, 8), (64, 16, 1.5)],
-        normalise=int,
         mistakes={
             "a text of L tokens has distances up to L - 1: the length is one more than the largest distance": (
                 lambda n, w, k: math.floor(w + k * (n - 1 - w))
+            ),
+            "a number of tokens is whole: round down": lambda n, w, k: w + 1 + k * (n - 1 - w),
+            "a text of L tokens, trained on N: their largest distances are L - 1 and N - 1": (
+                lambda n, w, k: math.floor(w + k * (n - w))
             ),
             "the largest distance of training is N - 1, not N": lambda n, w, k: math.floor(w + 1 + k * (n - w)),
             "the window is covered one to one, only what is beyond it k times": (
@@ -96,7 +107,6 @@ EXERCISES = {
     "far_query": Exercise(
         reference=_far_query,
         cases=[(4, 1, 0.5), (100, 16, 0.0), (100, 16, 0.125), (50, 16, 1.0), (30, 4, 2.0)],
-        normalise=float,
         mistakes={
             "with this the key right at the window's edge is at slope * w, not at w: add w * (1 - slope)": (
                 lambda i, w, s: s * i
@@ -115,8 +125,10 @@ EXERCISES = {
             ([(1.0, 2.0), (5.0, 0.5), (-2.0, -1.0)],),
             ([(4.0, 1000.0), (0.0, 1001.0)],),
             ([(2.0, -3.0), (7.0, -math.inf)],),
+            ([(7.0, -math.inf), (2.0, -3.0)],),
+            ([(1.0, -1000.0), (3.0, -1000.5)],),
+            ([(4.0, 0.5)],),
         ],
-        normalise=lambda answer: [float(value) for value in answer],
         mistakes={
             "you took the plain mean: a part counts by the sum of its exponentials, exp(lse)": _merge_by(lambda x: 1.0),
             "the output is right, the log-sum-exp is not: add exponentials, not logarithms": (
@@ -124,6 +136,9 @@ EXERCISES = {
             ),
             "the output is right; the other number must be a logarithm, of the sum of all exponentials": (
                 lambda parts: (_merge(parts)[0], max(lse for _, lse in parts))
+            ),
+            "the maximum was taken off before the exponentials and not put back: the log-sum-exp is the whole one": (
+                lambda parts: (_merge(parts)[0], _merge(parts)[1] - max(lse for _, lse in parts))
             ),
         },
     ),
@@ -138,10 +153,12 @@ EXERCISES = {
             (33, 23, 10, 4),
             (100, 1, 16, 16),
         ],
-        normalise=int,
         mistakes={
             "Self-Extend rounds the two positions, each by itself, not their distance": (
                 lambda i, j, w, g: i - j if i - j < w else (i - j) // g + w - w // g
+            ),
+            "two whole positions, each divided with //: their difference is whole": (
+                lambda i, j, w, g: i - j if i - j < w else i / g - j / g + w - w / g
             ),
             "far keys start too near: shift them by w - w // group, so that the two pieces meet": (
                 lambda i, j, w, g: i - j if i - j < w else i // g - j // g
@@ -163,8 +180,8 @@ EXERCISES = {
             (9.0, 8.0, 0.25, 4.0),
             (10.0, 8.0, 0.5, 2.0),
             (30.0, 8.0, 0.125, 4.0),
+            (11.0, 12.0, 0.5, 3.0),
         ],
-        normalise=float,
         mistakes={
             "this is Leaky ReRoPE with its corner": lambda x, w, s, sigma: _bent(x, w, s),
             "divide by 4 sigma: the slope must fall by 1 - slope over a width of 2 sigma, and the square has slope 2": (
@@ -182,7 +199,6 @@ EXERCISES = {
     "score_gradient": Exercise(
         reference=_score_gradient,
         cases=[(0.5, 2.0, 0.7, 1.5), (-3.0, -1.0, 0.2, 0.4), (4.0, 0.3, 0.3, 5.0), (1.0, 1.5, -0.5, 3.0)],
-        normalise=float,
         mistakes={
             "the mean is missing: raising one score takes weight from all other keys": (
                 lambda x, gv, go, lse: math.exp(x - lse) * gv

@@ -29,9 +29,15 @@ def _interleave(x):
     return torch.stack(x.chunk(2, dim=-1), dim=-1).flatten(-2)
 
 
-def _example(seq, dim, seed=0):
+def _example(seq, dim, seed=0, start=5):
     x = torch.randn(seq, dim, generator=torch.Generator().manual_seed(seed))
-    return x, torch.arange(seq) + 5, rope_frequencies(dim)
+    return x, torch.arange(seq) + start, rope_frequencies(dim)
+
+
+def _rotary_float32(x, positions, frequencies):
+    angles = positions[:, None].float() * frequencies.float()
+    x0, x1 = x.chunk(2, dim=-1)
+    return torch.cat((x0 * angles.cos() - x1 * angles.sin(), x0 * angles.sin() + x1 * angles.cos()), dim=-1)
 
 
 EXERCISES = {
@@ -53,7 +59,7 @@ EXERCISES = {
     ),
     "half_layout": Exercise(
         reference=_rotary("half"),
-        cases=(_example(3, 8), _example(5, 4)),
+        cases=(_example(3, 8), _example(5, 4), _example(2, 8, start=100_003)),
         tolerance=1e-5,
         mistakes={
             "these are interleaved pairs (2t, 2t + 1); here channel t goes with channel t + d/2": _rotary(
@@ -65,15 +71,20 @@ EXERCISES = {
             "the channels turn rightly but come back interleaved: put the two halves together with torch.cat": (
                 lambda *case: _interleave(_rotary("half")(*case))
             ),
+            "right up to rounding: position 100 003 shows that the angles are in float32; keep them in float64": (
+                _rotary_float32
+            ),
         },
     ),
     "reorder": Exercise(
         reference=lambda dim: [*range(0, dim, 2), *range(1, dim, 2)],
         cases=((4,), (8,), (12,)),
-        normalise=lambda order: [int(channel) for channel in order],
         mistakes={
             "this is the inverse, from half to interleaved: entry c must say which old channel comes to place c": (
                 lambda dim: [c // 2 + (c % 2) * (dim // 2) for c in range(dim)]
+            ),
+            "the number of a channel is whole: divide with //": (
+                lambda dim: [2 * c % dim + 2 * c / dim for c in range(dim)]
             ),
             "this leaves the channels where they are": lambda dim: list(range(dim)),
             "the first half must hold the first members of the pairs, the even channels": (
@@ -85,15 +96,18 @@ EXERCISES = {
         reference=407,  # 0 … 255, every second one to 510, every fourth one to 600
         mistakes={
             "that would be all of them, but past 256 not every integer exists in bfloat16": 600,
+            "the last tokens are rounded up: 599 lies nearer to 600 than to 596": 406,
             "past 256 positions still exist, only not all of them": 257,
             "the spacing doubles again at 512: from there on only every fourth one exists": 429,
         },
     ),
     "move_key": Exercise(
         reference=_move_key(lambda old, new: new - old),
-        cases=tuple(
-            (_example(1, 8, seed)[0], old, new, rope_frequencies(8))
-            for seed, old, new in ((1, 5, 2), (2, 0, 9), (3, 40, 41))
+        cases=(
+            (_example(1, 8, seed=1)[0], 5, 2, rope_frequencies(8)),
+            (_example(1, 8, seed=2)[0], 0, 9, rope_frequencies(8)),
+            (_example(1, 8, seed=3)[0], 40, 41, rope_frequencies(8)),
+            (_example(1, 6)[0], 7, 3, rope_frequencies(6, 100.0)),
         ),
         tolerance=1e-5,
         mistakes={
@@ -112,7 +126,6 @@ EXERCISES = {
             int(t) for t in range(len(frequencies)) if frequencies[t] * (train_length - 1) < 2 * math.pi
         ],
         cases=((rope_frequencies(16), 64), (rope_frequencies(64), 512), (rope_frequencies(64), 63)),
-        normalise=lambda pairs: [int(t) for t in pairs],
         mistakes={
             "these are the pairs that do complete a turn; the question asks for the others": lambda frequencies, n: [
                 t for t in range(len(frequencies)) if frequencies[t] * (n - 1) >= 2 * math.pi
@@ -126,6 +139,9 @@ EXERCISES = {
             "the largest distance in training is one less than the length": lambda frequencies, n: [
                 t for t in range(len(frequencies)) if frequencies[t] * n < 2 * math.pi
             ],
+            "this is the first of them only; list them all": lambda frequencies, n: next(
+                t for t in range(len(frequencies)) if frequencies[t] * (n - 1) < 2 * math.pi
+            ),
             "this is one truth value for each pair; list the numbers t of the pairs": lambda frequencies, n: [
                 frequencies[t] * (n - 1) < 2 * math.pi for t in range(len(frequencies))
             ],

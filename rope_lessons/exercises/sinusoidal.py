@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, WrongKind, plain
 from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_kernel
 
 EULER_GAMMA = 0.5772156649015329
@@ -63,8 +62,11 @@ def _channels(G, check_sign=True):
     return -1 if check_sign and sizes.min() < -1e-9 else int((sizes > 1e-9).sum())
 
 
-def _as_tensor(answer) -> Tensor:
-    return torch.as_tensor(answer).double()
+def _float64(answer):
+    answer = plain(answer)
+    if isinstance(answer, torch.Tensor) and answer.dtype != torch.float64:
+        raise WrongKind(f"asked is a float64 tensor, you returned {str(answer.dtype).removeprefix('torch.')}")
+    return answer
 
 
 EXERCISES = {
@@ -82,7 +84,6 @@ EXERCISES = {
     "encoding": Exercise(
         reference=_encoding,
         cases=((torch.arange(5), 4), (torch.tensor([[0, 7], [100, 4095]]), 8), (torch.tensor([100_003]), 8)),
-        normalise=_as_tensor,
         mistakes={
             "sine and cosine are swapped: the even channel 2t is the sine": lambda p, d: _encoding(
                 p, d, cosine_first=True
@@ -109,7 +110,6 @@ EXERCISES = {
             (-3, rope_frequencies(4)),
             (2, torch.tensor([0.7, 0.3, 0.2], dtype=torch.float64)),
         ),
-        normalise=_as_tensor,
         mistakes={
             "this goes k positions back: transpose it (sin(a + b) = sin a cos b + cos a sin b)": lambda k, w: _shift(
                 k, w, sign=-1
@@ -132,6 +132,9 @@ EXERCISES = {
             "nearly: γ stands with ln Δ on one side, so it makes Δ smaller": lambda base: (
                 math.sqrt(base) * math.exp(EULER_GAMMA)
             ),
+            "nearly: the half belongs to ln B alone, so γ is not halved": (
+                lambda base: math.sqrt(base * math.exp(-EULER_GAMMA))
+            ),
             "this is where the law reaches 0, not one half": lambda base: base * math.exp(-EULER_GAMMA),
             "half of the base is not where the law is one half: it is linear in ln Δ, not in Δ": lambda base: base / 2,
         },
@@ -142,6 +145,7 @@ EXERCISES = {
             (torch.tensor([[1.0, 2.0], [3.0, 5.0]]),),
             (torch.tensor([[2.0, -1.0], [1.0, 2.0]]),),
             (torch.tensor([[1.0, 0.5], [0.5, -1.0]]),),
+            (torch.tensor([[0.5, 2.0], [-1.0, 1.75]]),),
         ),
         mistakes={
             "the term with sin((m − n)ω) has the wrong sign: sin mω cos nω carries +1/2 of it": _swap(
@@ -182,8 +186,9 @@ EXERCISES = {
     ),
     "power_frequencies": Exercise(
         reference=lambda dim, alpha: _power_frequencies(dim, 1 / alpha),
-        cases=((8, 0.5), (16, 0.25), (64, 0.125)),
-        normalise=_as_tensor,
+        cases=((8, 0.5), (16, 0.25), (64, 0.125), (16, 0.4)),
+        tolerance=1e-12,
+        normalise=_float64,
         mistakes={
             "the exponent is upside down: frequencies v**a give a decay with power 1/a": lambda dim, alpha: (
                 _power_frequencies(dim, alpha)
@@ -201,6 +206,7 @@ EXERCISES = {
             ([math.cos(k) + math.cos(0.1 * k) + 0.5 for k in range(8)],),
             ([1.0, 0.9, 0.0],),
             ([1 - k / 6 for k in range(6)],),
+            ([1.0],),
         ),
         mistakes={
             "inner products of 1, 0.9, 0 at the distances 0, 1, 2 are impossible: return −1 there": lambda G: _channels(
@@ -209,6 +215,7 @@ EXERCISES = {
             "one for each eigenvalue: those that are zero need no channel": lambda G: (
                 len(G) if _channels(G) > 0 else -1
             ),
+            "this is the number of positions: fewer channels may do, and with some wishes none do": len,
             "this is the number of pairs; count channels": lambda G: (
                 (_channels(G) + 1) // 2 if _channels(G) > 0 else -1
             ),
