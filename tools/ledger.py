@@ -15,16 +15,24 @@ import yaml
 
 from tools.project import ROOT
 
-VERDICTS = ("proved", "measured", "refuted", "unverifiable")
+VERDICTS = {
+    "proved": "true, and shown exactly or by a derivation that the test checks in numbers",
+    "measured": "true on the scale that the row names; where chance has a part, the interval excludes zero",
+    "refuted": "false as stated; what is true instead stands beside it",
+    "not reproduced": "a finding about trained models that did not show on the small model that the row names, or not "
+    "beyond chance; it may hold for others",
+    "unverifiable": "nothing that was run here decides it; what would stands beside it",
+}
 Table = list[list[str]]
 
-# The documents on trial. The original articles are by Jianlin Su; four of our copies carry an unreviewed extension.
+# The documents on trial, in the order of the claims page. The original articles are by Jianlin Su; four of our copies
+# carry an unreviewed extension.
 DOCUMENTS = {
-    "000": "Article 11, [positions as numbers in base β](https://spaces.ac.cn/archives/9706), with an extension.",
-    "001": "A survey note on position encodings.",
-    "002": "Article 1, [the sinusoidal encoding](https://spaces.ac.cn/archives/8231), with an extension.",
-    "003": "Article 8, [length extrapolation and robustness](https://spaces.ac.cn/archives/9444), with an extension.",
-    "004": "Article 13, [Leaky ReRoPE in reverse](https://spaces.ac.cn/archives/9728), with an extension.",
+    "002": "Article 1, [the sinusoidal encoding](https://spaces.ac.cn/archives/8231)",
+    "003": "Article 8, [length extrapolation and robustness](https://spaces.ac.cn/archives/9444)",
+    "000": "Article 11, [positions as numbers in base β](https://spaces.ac.cn/archives/9706)",
+    "004": "Article 13, [Leaky ReRoPE in reverse](https://spaces.ac.cn/archives/9728)",
+    "001": "A survey note on position encodings",
 }
 
 

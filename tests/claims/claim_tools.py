@@ -117,3 +117,19 @@ def over_seeds(rows: Table, value: str, **fixed: Any) -> np.ndarray:
 
 def mean_over_seeds(rows: Table, value: str, **fixed: Any) -> float:
     return float(over_seeds(rows, value, **fixed).mean())
+
+
+T_95 = {3: 4.303, 5: 2.776}  # two-sided 95 % quantiles of Student's t, by the number of seeds
+
+
+def interval(differences: ArrayLike) -> tuple[float, float, float]:
+    """Mean of a difference by seed, and its 95 % interval over seeds."""
+    values = np.asarray(differences, dtype=float)
+    mean, half = float(values.mean()), T_95[len(values)] * float(values.std(ddof=1)) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def contains_zero(differences: ArrayLike) -> bool:
+    """Chance alone may have made this difference."""
+    _, low, high = interval(differences)
+    return low < 0 < high

@@ -79,13 +79,6 @@ def test_dagger_helps_a_model_trained_without_it():
         )
 
 
-def test_training_with_log_n_helps_no_more_than_the_dagger():
-    for method in METHODS:
-        trained = accuracy("log-n", "log-n", method).mean()
-        assert trained > accuracy("plain", "none", method).mean() + 0.03
-        assert abs(trained - accuracy("plain", "log-n-after", method).mean()) < 0.01
-
-
 def test_log_n_without_pretraining_costs_little():
     """The unclipped factor on a model trained without it: within a point at 64, and better than nothing at 512."""
     scale = rl.LogN(TRAIN)

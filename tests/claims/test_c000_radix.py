@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+from claim_tools import interval, over_seeds
 
 import rope_lessons as rl
 from rope_lessons.stored import results
@@ -150,5 +151,17 @@ def test_interpolation_disturbs_the_neighbourhood():
 
 def test_ntk_extrapolates_without_training():
     """On the small model: NTK above plain RoPE at eight times the training length, and below the training length."""
+    rows = results("radix")["rows"]
+    plain = over_seeds(rows, "accuracy", method="rope", length=512)
     for method in ("ntk-old", "ntk-fixed", "ntk-aware"):
-        assert mean_accuracy("rope", 512) < mean_accuracy(method, 512) < mean_accuracy("rope", 64)
+        gain, low, _ = interval(over_seeds(rows, "accuracy", method=method, length=512) - plain)
+        assert low > 0
+        assert 0.06 < gain < 0.075
+        assert mean_accuracy(method, 512) < mean_accuracy("rope", 64)
+
+
+def test_old_form_is_a_full_change_of_base():
+    """RoPE with the base B κ; and the fixed form is the old one, all frequencies divided by λ."""
+    old, fixed = (rl.ntk_frequencies(128, 8, variant=variant) for variant in ("old", "fixed"))
+    torch.testing.assert_close(old, rl.rope_frequencies(128, base=8 * 10_000))
+    torch.testing.assert_close(fixed, old / 8 ** (2 / 128))

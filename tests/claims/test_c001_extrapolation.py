@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from claim_tools import frequencies, mean_over_seeds, score_bytes
+from claim_tools import frequencies, interval, mean_over_seeds, over_seeds, score_bytes
 
 import rope_lessons as rl
+from rope_lessons.lab.table.documents import difference
 from rope_lessons.stored import results
 
 DIM, TRAIN = 128, 4096
@@ -91,10 +92,14 @@ def yarn_score(length: int, window: int) -> float:
 
 
 def test_yarn_is_behind_rerope_on_the_small_model():
-    yarn = yarn_score(512, 64)
-    assert yarn > score_bytes(512, frequencies=rl.ntk_frequencies(64, 8, variant="aware"))[0] + 0.05
-    assert yarn < score_bytes(512, rl.scheme("rerope", dim=64, window=32))[0] - 0.02
-    assert yarn < score_bytes(512, rl.scheme("leaky-rerope", dim=64, window=32, slope=1 / 16))[0] - 0.04
+    for first, second, points in (("yarn", "rope", 3.1), ("rerope-w32", "yarn", 4.4)):
+        mean, low, _ = difference(first, second, "not repeated")
+        assert low > 0
+        assert 100 * mean == pytest.approx(points, abs=0.05)
+    _, low, high = difference("rerope-w32", "yarn", "repeated")
+    assert low < 0 < high
+    leaky = score_bytes(512, rl.scheme("leaky-rerope", dim=64, window=32, slope=1 / 16))[0]
+    assert leaky > max(yarn_score(512, 64), score_bytes(512, rl.scheme("rerope", dim=64, window=32))[0]) + 0.02
 
 
 def test_rotation_does_not_extrapolate_by_itself():
@@ -109,14 +114,9 @@ def test_factor_over_the_seen_length_is_not_always_best():
     assert pytest.approx(8 / 3) == 8192 / 3072  # the case of the document: not 8192/4096 = 2
     for factor, inside in ((8 / 3, True), (2, False)):
         assert (8191 / factor < 3072) is inside
-    declared, seen = 512 / 85, 512 / 64
-
-    def pi(factor: float) -> float:
-        return score_bytes(512, frequencies=rl.pi_frequencies(64, factor))[0]
-
-    def aware(factor: float) -> float:
-        return score_bytes(512, frequencies=rl.ntk_frequencies(64, factor, variant="aware"))[0]
-
-    assert pi(declared) > pi(seen) + 0.01
-    assert yarn_score(512, 85) > yarn_score(512, 64) + 0.02
-    assert aware(seen) > aware(declared)
+    rows = results("circles")["declared"].where(length=512)
+    for method, points in (("pi", 1.5), ("yarn", 2.0), ("llama3", 4.1), ("ntk-aware", -1.3)):
+        declared, seen = (over_seeds(rows, "accuracy", method=f"{method}-{which}") for which in ("declared", "seen"))
+        mean, low, high = interval(declared - seen)
+        assert 100 * mean == pytest.approx(points, abs=0.051)
+        assert low * high > 0

@@ -188,3 +188,10 @@ def test_window_loses_what_is_beyond_its_reach():
         full = tokens.clone()
         full[:, 0] = (full[:, 0] + 1) % 128
         assert (model(full)[:, -1] - model(tokens)[:, -1]).abs().max() > 1e-4
+
+
+def test_loss_falls_with_length_without_any_long_range():
+    """Two layers with a window of 16 read 31 bytes. The loss falls all the same: there are fewer beginnings."""
+    scheme = rl.scheme("window", dim=64, visible_window=16)
+    losses = [score_bytes(length, scheme)[1] for length in (64, 128, 512)]
+    assert losses[0] > losses[1] + 0.01 > losses[2] + 0.02

@@ -279,3 +279,12 @@ def test_lemma_is_about_integrals():
         errors = [abs(kernel(distance, dim) - integral(distance).real) for dim in (64, 1024, 16_384)]
         assert errors[0] > errors[1] > errors[2]
         assert errors[2] < 2e-3
+
+
+def test_riemann_lebesgue_gives_no_rate():
+    """The integral of exp(iλu)/√u over [0, 1] tends to zero, as the lemma says, like √(π/λ): slower than any C/λ."""
+    for scale in (10, 1000, 100_000):
+        # with u = v² it is twice a Fresnel integral
+        end = mp.sqrt(2 * scale / mp.pi)
+        value = 2 * mp.sqrt(mp.pi / (2 * scale)) * (mp.fresnelc(end) + 1j * mp.fresnels(end))
+        assert abs(abs(value) * mp.sqrt(scale) - mp.sqrt(mp.pi)) < 3 / mp.sqrt(scale)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import sympy as sp
 import torch
-from claim_tools import attend, encoding, random_attention, spread_along_diagonals
+from claim_tools import attend, encoding, is_toeplitz, random_attention, spread_along_diagonals
 from torch.func import jacrev
 
 DIM, SEQ, M, N = 16, 6, 1, 4
@@ -233,3 +233,17 @@ def test_diagonal_of_a_correlation_matrix_is_one():
     correlation = torch.corrcoef(attention)
     torch.testing.assert_close(correlation.diag(), torch.ones(21))
     assert correlation.diag().abs().mean() > 0.82 + 0.1
+
+
+def test_entries_off_the_diagonal_need_not_mix():
+    """Blocks I + 0.38 J: the score depends on the difference of positions alone, and still falls."""
+    dim = 128
+    block = np.array([[1, -0.38], [0.38, 1]])
+    hessian = np.kron(np.eye(dim // 2), block)
+    rows = encoding(np.arange(200), dim)
+    scores = rows @ hessian @ rows.T / (dim / 2)
+    assert np.abs(hessian - np.diag(np.diag(hessian))).max() == 0.38
+    assert is_toeplitz(scores)
+    assert scores[0, 0] == pytest.approx(1)
+    assert scores[64:129, 0].mean() < 0.7
+    assert scores[0, 64:129].mean() < 0.7

@@ -357,3 +357,13 @@ def test_three_tasks_do_not_depend_on_order():
             same &= task.answer(mixed) == target[0].tolist()
         free |= {name} if same else set()
     assert free == {"parity_check", "cycle_navigation", "bucket_sort"}
+
+
+def test_levels_of_the_tasks():
+    """Four, four and seven, in the order in which the article lists them."""
+    levels = [task.level for task in TASKS.values()]
+    assert levels == 4 * ["regular"] + 4 * ["context-free"] + 7 * ["context-sensitive"]
+    named = {"even_pairs", "modular_arithmetic", "parity_check", "cycle_navigation"}
+    assert {task.name for task in TASKS.values() if task.level == "regular"} == named
+    named = {"modular_arithmetic_brackets", "reverse_string", "solve_equation", "stack_manipulation"}
+    assert {task.name for task in TASKS.values() if task.level == "context-free"} == named

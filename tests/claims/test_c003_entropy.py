@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from claim_tools import score_bytes
+from claim_tools import interval, over_seeds
 
-import rope_lessons as rl
+from rope_lessons.stored import results
 
 TRAIN = 512
 
@@ -42,13 +42,18 @@ def test_more_keys_more_entropy():
 
 
 def test_two_mismatches_between_training_and_test():
-    """Small model, 512 bytes: without new distances (ReRoPE) it gains most, with log n for more keys something."""
-    plain = score_bytes(512)[0]
-    more_keys = score_bytes(512, rl.scheme("rope", dim=64, scale=rl.LogN(64, clip=True)))[0]
-    no_new_distance = score_bytes(512, rl.scheme("rerope", dim=64, window=32))[0]
-    both = score_bytes(512, rl.scheme("rerope", dim=64, window=32, scale=rl.LogN(64, clip=True)))[0]
-    assert plain + 0.03 < more_keys < no_new_distance - 0.1
-    assert both > no_new_distance + 0.03
+    """Five seeds, 512 bytes: without new distances (ReRoPE) a model gains most, with log n for more keys something."""
+
+    def accuracy(model: str, method: str, length: int = 512) -> np.ndarray:
+        return over_seeds(results("rerope")["rows"], "accuracy", model=model, method=method, length=length)
+
+    plain, both = accuracy("plain", "rope"), accuracy("log n†", "rerope-32")
+    no_new_distance, more_keys = accuracy("plain", "rerope-32"), accuracy("log n†", "rope")
+    for gain, points in ((no_new_distance - plain, 24), (more_keys - plain, 3), (both - no_new_distance, 5)):
+        mean, low, _ = interval(gain)
+        assert low > 0
+        assert round(100 * mean) == points
+    assert np.abs(both - accuracy("plain", "rope", 64)).max() < 0.005
 
 
 def test_log_n_steadies_the_entropy_of_peaked_attention():

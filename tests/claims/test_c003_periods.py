@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from claim_tools import B, encoding, frequencies, mean_over_seeds, score_bytes
+from claim_tools import B, encoding, frequencies, interval, over_seeds, score_bytes
 
 import rope_lessons as rl
+from rope_lessons.lab.table.documents import difference
 from rope_lessons.stored import results
 
 DIM = 128
@@ -96,9 +97,7 @@ def test_a_higher_index_is_no_better_model():
     assert index(512, omega / 8) > index(512, omega)
     without = score_bytes(512, frequencies=torch.zeros(32, dtype=torch.float64))[0]
     assert without < score_bytes(512)[0] - 0.2
-    rows = results("radix")["rows"]
-    by_name = {name: mean_over_seeds(rows, "accuracy", method=name, length=512) for name in ("pi", "rope")}
-    assert by_name["pi"] < by_name["rope"] - 0.01
+    assert difference("pi", "rope", "not repeated")[2] < 0
 
 
 def test_decay_slows_the_slow_pairs():
@@ -142,3 +141,11 @@ def test_half_a_turn_is_the_farthest_on_the_dial():
     assert distance[chord.argmax()] == pytest.approx(period / 2)
     angles = np.angle(np.exp(2j * np.pi * distance / period)) % (2 * np.pi)
     np.testing.assert_allclose(angles / (2 * np.pi) * period, distance, atol=1e-9)
+
+
+def test_a_larger_base_after_training_extends():
+    """The old NTK form with the factor 8 is RoPE with 8 times the base."""
+    torch.testing.assert_close(rl.ntk_frequencies(64, 8, variant="old"), rl.rope_frequencies(64, base=8 * B))
+    rows = results("radix")["rows"]
+    larger, plain = (over_seeds(rows, "accuracy", method=name, length=512) for name in ("ntk-old", "rope"))
+    assert tuple(round(100 * x) for x in interval(larger - plain)) == (6, 5, 8)

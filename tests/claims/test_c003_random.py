@@ -351,3 +351,20 @@ def test_largest_position_against_the_published():
     assert 2048 / 1500 < 1.4
     for task in (500, 1500):
         assert not 2 <= 2048 / task <= 3
+
+
+def test_mean_and_deviation_are_the_training_length():
+    """Of 200 000 draws with the training length 64."""
+    generator = np.random.default_rng(0)
+    poisson, exponential = generator.poisson(64, 200_000), generator.exponential(64, 200_000)
+    assert (poisson.mean(), poisson.var()) == pytest.approx((64, 64), rel=0.01)
+    assert (exponential.mean(), exponential.std()) == pytest.approx((64, 64), rel=0.01)
+
+
+def test_no_error_does_not_make_outputs_equal():
+    """Logits that grow with the first position: right for every draw, and different for every two."""
+    generator = np.random.default_rng(0)
+    draws = np.sort(np.stack([generator.permutation(2048)[:40] for _ in range(200)]), axis=1)
+    logits = 1 + draws[:, 0]  # of the right answer, against 0 for the wrong one
+    assert (logits > 0).all()  # no error
+    assert np.abs(np.diff(logits)).mean() > 10

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from claim_tools import byte_model, frequencies, mean_over_seeds, rotation, score_bytes
+from claim_tools import byte_model, contains_zero, frequencies, mean_over_seeds, over_seeds, rotation, score_bytes
 
 import rope_lessons as rl
 from rope_lessons.stored import results
@@ -226,12 +226,12 @@ def test_error_of_extrapolation_is_not_the_share_of_round_pairs():
     assert blind < score_bytes(512)[0] - 0.2
 
 
-def test_interpolation_is_steadier_and_worse_at_a_large_factor():
-    """α = 8, five seeds, without training: PI is behind direct extrapolation over the text, and flat along it."""
+def test_interpolation_is_steadier_and_not_better_at_a_large_factor():
+    """α = 8, five seeds, without training: PI is flat along the text; over the whole text nothing is sure."""
     rows = results("radix")["rows"]
-    for better, worse, what in (("rope", "pi", "accuracy"), ("pi", "rope", "loss")):
-        means = [mean_over_seeds(rows, what, method=name, length=512) for name in (better, worse)]
-        assert means[0] > means[1]
+    for what in ("accuracy", "loss"):
+        pi, rope = (over_seeds(rows, what, method=name, length=512) for name in ("pi", "rope"))
+        assert contains_zero(pi - rope)
     along = {}
     for name in ("pi", "rope"):
         found = [row for row in rows if (row["method"], row["length"]) == (name, 512)]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from claim_tools import byte_model
 
+from rope_lessons.lab.table.documents import difference
 from rope_lessons.models import byte_lm
 
 # Accuracies in %: at length 512, at 4096 with repeated texts among the others, at 4096 without.
@@ -39,11 +40,17 @@ def two_sided(z: float) -> float:
 
 
 def test_order_of_the_published_rows():
+    """Published: HWFA, InvLeaky, ReRoPE. On the small model of chapter 12: InvLeaky, ReRoPE, HWFA."""
     repeated, natural = ({name: row[column] for name, row in TABLE.items()} for column in (1, 2))
     for name in ("InvLeaky, log n", "InvLeaky, base 80 000, log n"):
         for column in (repeated, natural):
             assert column["HFWA"] < column[name] < column["ReRoPE, log n"]
-    assert repeated["ReRoPE"] < repeated["InvLeaky, log n"]  # behind ReRoPE with log n only
+    assert repeated["ReRoPE"] < repeated["InvLeaky, log n"]
+    for kind, points in (("not repeated", 6), ("repeated", 11)):
+        assert difference("rerope-w32-logn", "invleaky-w16-logn", kind)[1] > 0
+        mean, low, _ = difference("hwfa-w16", "invleaky-w16-logn", kind)
+        assert low > 0
+        assert round(100 * mean) == points
 
 
 def test_table_contradicts_clearly_better():

@@ -16,7 +16,6 @@ from tools import ledger
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMS = yaml.safe_load((ROOT / "book" / "claims.yml").read_text(encoding="utf-8"))
 KEYS = ["id", "document", "section", "chapter", "original", "statement", "verdict", "correct", "test"]
-VERDICTS = {"proved", "measured", "refuted", "unverifiable"}
 DOCUMENTS = {"000", "001", "002", "003", "004"}
 CHAPTERS = {f"{number:02}" for number in range(1, 14)}
 
@@ -38,7 +37,6 @@ def test_form_of_a_claim(claim):
     assert list(claim) == KEYS
     assert claim["document"] in DOCUMENTS
     assert re.fullmatch(rf"c{claim['document']}(-[a-z0-9]+)+", claim["id"])
-    assert claim["verdict"] in VERDICTS
     assert claim["original"] in {"original", "extension"}
     for key in ("section", "statement", "correct"):
         text = claim[key]
@@ -46,7 +44,24 @@ def test_form_of_a_claim(claim):
         assert text.strip()
         assert text.count("$") % 2 == 0, f"{key} has an unpaired $"
         assert text.count("`") % 2 == 0, f"{key} has an unpaired backtick"
-    assert (claim["test"] is None) == (claim["verdict"] == "unverifiable")
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: str(claim.get("id")))
+def test_verdict_of_a_claim(claim):
+    """What is decided names its test. What did not show on a small model says on which, and on how many seeds."""
+    assert tuple(ledger.VERDICTS) == ("proved", "measured", "refuted", "not reproduced", "unverifiable")
+    assert claim["verdict"] in ledger.VERDICTS
+    assert claim["test"] or claim["verdict"] == "unverifiable"
+    if claim["verdict"] == "not reproduced":
+        correct = ledger.one_line(claim["correct"])
+        assert re.search(r"small (model|models|encoders) of chapter \d+\b", correct), "on what model?"
+        assert re.search(r"\bseed 0\b|\b(three|five) seeds\b", correct), "on how many seeds?"
+
+
+def test_no_statement_is_about_a_verdict():
+    """A claim says what the source says; what became of it stands beside it."""
+    for claim in CLAIMS:
+        assert not re.search(r"\b(refuted|not reproduced|unverifiable)\b", claim["statement"]), claim["id"]
 
 
 def test_ids_are_unique():
