@@ -19,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import single_nb_execution
@@ -90,7 +91,9 @@ def store(path: Path, outputs: list[list[Any]], duration: float, root: Path = RO
     python = ".".join(str(part) for part in sys.version_info[:3])
     notebook.metadata["language_info"] = LANGUAGE | {"version": python}
     bundle = CacheBundleIn(notebook, str(path), data={"execution_seconds": duration})
-    get_cache(prepare(root)).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
+    folder = prepare(root)
+    with FileLock(root / "_build" / "execution.lock"):  # storing deletes, too, and others store at the same time
+        get_cache(folder).cache_notebook_bundle(bundle, check_validity=False, overwrite=True)
 
 
 def _numbered(output: NotebookNode, count: int) -> NotebookNode:

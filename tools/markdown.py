@@ -7,126 +7,29 @@ role that a chapter may use has a converter here; any other is an error that nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import yaml
+from tools import ledger, project, reading, references
+from tools.myst import (
+    ADMONITIONS,
+    DOLLAR_MATH,
+    ROLE,
+    TARGET,
+    THEOREMS,
+    TITLED,
+    Block,
+    Code,
+    Directive,
+    SourceError,
+    Text,
+    blocks,
+    is_folded,
+    walk,
+)  # fmt: skip
 
-from tools import ledger, project, references
-
-FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,}|:{3,})(?P<info>.*)$")
-DIRECTIVE = re.compile(r"\{(?P<name>[\w:.-]+)\}\s*(?P<argument>.*)")
-ROLE = re.compile(r"(?:\{(?P<role>[\w:]+)\})?(?P<ticks>`+)(?P<text>.+?)(?<!`)(?P=ticks)(?!`)", re.DOTALL)
-TITLED = re.compile(r"(?P<title>.*\S)\s*<(?P<target>[^<>]+)>", re.DOTALL)
-TARGET = re.compile(r"^\((?P<label>[\w-]+)\)=\s*$")
-DOLLAR_MATH = re.compile(r"^\$\$(?P<body>.*?)\$\$(?: *\((?P<label>[\w-]+)\))?", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|mailto:)(?P<target>[^)\s]*)")
-
-THEOREMS = {
-    f"prf:{name}": name.capitalize()
-    for name in ("definition", "theorem", "lemma", "corollary", "proposition", "example", "remark", "assumption")
-}
-ADMONITIONS = ("note", "tip", "warning", "important", "hint", "attention", "caution")
-
-
-class SourceError(ValueError):
-    """Something in a chapter that the converter does not know, with file and line."""
-
-
-@dataclass
-class Directive:
-    name: str
-    argument: str
-    options: dict[str, Any]
-    body: str
-    line: int  # of the opening fence, in the file
-    body_line: int
-
-
-@dataclass
-class Text:
-    text: str
-    line: int
-
-
-@dataclass
-class Code:
-    """A fence without braces: kept as it is."""
-
-    text: str
-    line: int
-
-
-Block = Directive | Text | Code
-
-
-# --- parsing --------------------------------------------------------------------------------------------------
-
-
-def blocks(source: str, line: int, path: Path) -> Iterator[Block]:
-    """Split Markdown into directives, code fences and the text between them. ``line`` is that of its first line."""
-    lines = source.split("\n")
-    pending: list[str] = []
-    at = start = 0
-    while at < len(lines):
-        fence = FENCE.match(lines[at])
-        if fence is None:
-            pending.append(lines[at])
-            at += 1
-            continue
-        if pending:
-            yield Text("\n".join(pending), line + start)
-            pending = []
-        if fence["fence"].startswith(":"):
-            raise SourceError(f"{path}:{line + at}: a fence of colons; use backquotes")
-        end = _closing(lines, at, fence, line, path)
-        directive = DIRECTIVE.fullmatch(fence["info"].strip())
-        if directive is None:
-            yield Code("\n".join(lines[at : end + 1]), line + at)
-        else:
-            indent = len(fence["indent"])
-            body = [text[indent:] if text[:indent].isspace() else text for text in lines[at + 1 : end]]
-            yield _directive(directive, body, line + at)
-        at = start = end + 1
-    if pending:
-        yield Text("\n".join(pending), line + start)
-
-
-def _closing(lines: list[str], at: int, fence: re.Match[str], line: int, path: Path) -> int:
-    marks = fence["fence"]
-    for end in range(at + 1, len(lines)):
-        stripped = lines[end].strip()
-        if len(stripped) >= len(marks) and set(stripped) == {marks[0]}:
-            return end
-    raise SourceError(f"{path}:{line + at}: the fence is never closed")
-
-
-def _directive(match: re.Match[str], body: list[str], line: int) -> Directive:
-    """Options stand on top of the body, as ``:key: value`` lines or as YAML between ``---`` lines."""
-    options: dict[str, Any] = {}
-    skipped = 0
-    if body and body[0].strip() == "---":
-        end = body.index("---", 1)
-        options, skipped = yaml.safe_load("\n".join(body[1:end])) or {}, end + 1
-    else:
-        while skipped < len(body) and (option := re.match(r":([\w-]+):\s*(.*)", body[skipped])):
-            options[option[1]] = option[2].strip()
-            skipped += 1
-    rest = "\n".join(body[skipped:])
-    return Directive(match["name"], match["argument"].strip(), options, rest.strip("\n"), line, line + 1 + skipped)
-
-
-def walk(source: str, line: int, path: Path) -> Iterator[Directive | Text]:
-    """Every directive and text, nested ones too, in the order of the page."""
-    for block in blocks(source, line, path):
-        if isinstance(block, Directive):
-            yield block
-            if block.name not in ("math", "code-cell", "raw-cell"):
-                yield from walk(block.body, block.body_line, path)
-        elif isinstance(block, Text):
-            yield block
 
 
 # --- numbers --------------------------------------------------------------------------------------------------
@@ -135,7 +38,7 @@ def walk(source: str, line: int, path: Path) -> Iterator[Directive | Text]:
 @dataclass(frozen=True)
 class Label:
     text: str  # what a reference prints: "(2.3)", "Theorem 2.1", "Exercise 2.1", a section's title
-    page: str  # name of the page, "02_rotary"
+    page: str  # name of the page, "02_rotary" or "deeper/05_circles"
     anchor: str
 
 
@@ -148,17 +51,18 @@ class Labels:
     @classmethod
     def of_book(cls, root: Path = project.ROOT) -> Labels:
         book = cls()
-        for number, path in enumerate(project.chapters(root), start=1):  # as the HTML counts: by the table of contents
-            book.add_chapter(path, number)
-        for name in project.toc_files(root):
-            path = root / f"{name}.md"
-            if path not in project.chapters(root):
-                book.add_targets(path.read_text("utf8"), path.stem)
+        number = 0
+        counts: dict[str, int] = {}
+        for path in project.chapter_pages(root):  # as the HTML counts: by the table of contents
+            if not project.is_deeper(path):  # a page that goes deeper counts on from its chapter
+                number, counts = number + 1, {}
+            book.add_chapter(path, number, counts, root)
+        for path in set(project.pages(root)) - set(project.chapter_pages(root)):
+            book.add_targets(path.read_text("utf8"), project.page_name(path, root))
         return book
 
-    def add_chapter(self, path: Path, number: int) -> None:
-        source = path.read_text("utf8")
-        counts: dict[str, int] = {}
+    def add_chapter(self, path: Path, number: int, counts: dict[str, int], root: Path) -> None:
+        source, page = path.read_text("utf8"), project.page_name(path, root)
         for block in walk(source, 1, path):
             found = (
                 [_numbered(block)]
@@ -173,8 +77,8 @@ class Labels:
                     anchor = f"equation-{label}" if kind == "equation" else label
                     if kind in ("equation", "Figure"):  # there Sphinx makes an HTML name of the label
                         anchor = anchor.replace("_", "-")
-                    self.labels[label] = Label(text, path.stem, anchor.lower())
-        self.add_targets(source, path.stem)
+                    self.labels[label] = Label(text, page, anchor.lower())
+        self.add_targets(source, page)
 
     def add_targets(self, source: str, page: str) -> None:
         lines = source.split("\n")
@@ -243,6 +147,7 @@ class Converter:
             "libraries": self.libraries,
             "bibliography": lambda block: references.listing(self.cited, self.root),
             "run-time": lambda block: "Run time: less than a minute on 2 CPU cores.",
+            "lesson-head": self.lesson_head,
             "only-notebook": self.body,
         }
         known |= dict.fromkeys(THEOREMS, self.theorem)
@@ -273,7 +178,10 @@ class Converter:
     def proof(self, block: Directive) -> str:
         body = self.body(block)
         plain = not re.match(r"[>|`<$]", body.rsplit("\n", 1)[-1])  # the box cannot join a quote, a table, a formula
-        return f"*Proof.* {body}{' ' if plain else chr(10) * 2}$\\square$"
+        ended = f"{body}{' ' if plain else chr(10) * 2}$\\square$"
+        if is_folded(block):
+            return f"<details><summary>Proof</summary>\n\n{ended}\n\n</details>"
+        return f"*Proof.* {ended}"
 
     def details(self, title: str, block: Directive) -> str:
         return f"<details><summary>{title}</summary>\n\n{self.body(block)}\n\n</details>"
@@ -286,6 +194,11 @@ class Converter:
     def solution(self, block: Directive) -> str:
         number = self.reference(block.argument, block.line).text
         return self.details(f"Solution to {number.lower()}", block)
+
+    def lesson_head(self, block: Directive) -> str:
+        needs = reading.needs(self.path, self.root)
+        parts = [reading.minutes(self.path), "runs in less than a minute on 2 CPU cores", needs]
+        return self.inline(" · ".join(parts), block.line)
 
     def claims(self, block: Directive) -> str:
         rows = ledger.claims(self.root, block.argument or None)
@@ -346,7 +259,7 @@ class Converter:
         return self.labels.labels[target]
 
     def link(self, text: str, page: str, anchor: str) -> str:
-        if page == self.path.stem:
+        if page == project.page_name(self.path, self.root):
             return text
         return f"[{text}]({project.pages_address(self.root)}/book/{page}.html#{anchor})"
 
@@ -355,7 +268,8 @@ class Converter:
         if not path.exists():
             raise SourceError(f"{self.path}:{line}: no page {target!r}")
         name = path.relative_to(self.root).with_suffix("").as_posix()
-        return f"[{title or project.title(path)}]({project.pages_address(self.root)}/{name}.html)"
+        shown = title or project.chapter_reference(path, self.root) or project.title(path)
+        return f"[{shown}]({project.pages_address(self.root)}/{name}.html)"
 
 
 def citations(source: str) -> list[str]:

@@ -54,6 +54,6 @@ def _keep(item: Any, outputs: list[Any], seconds: float) -> None:
     kept.outputs.append(outputs)
     kept.seconds += seconds
     if len(kept.outputs) == kept.cells:
-        source = {path.stem: path for path in project.notebook_pages()}[item.path.stem]
+        source = {project.notebook_name(path): path for path in project.notebook_pages()}[item.path.stem]
         installed = kept.outputs[1:]  # the first cell is the generated install cell
         execution.store(source, installed, kept.seconds)

@@ -67,8 +67,8 @@ def generate(path: Path, root: Path = project.ROOT, labels: Labels | None = None
 def _head(path: Path, first: str, root: Path) -> list[NotebookNode]:
     """The title with its badge, the install cell, the rest of the first text."""
     title, _, rest = first.partition("\n")
-    badge = f"[![Open in Colab]({BADGE})]({project.colab_address(path.stem, root)})"
-    page = f"{project.pages_address(root)}/book/{path.stem}.html"
+    badge = f"[![Open in Colab]({BADGE})]({project.colab_address(project.notebook_name(path, root), root)})"
+    page = f"{project.pages_address(root)}/book/{project.page_name(path, root)}.html"
     top = f"{title}\n\n{badge} [Read this page of the book]({page})"
     return [
         _markdown(top),
@@ -174,29 +174,30 @@ def _picture_size(png: str) -> tuple[int, int]:
 
 
 def check(path: Path, root: Path, labels: Labels) -> list[str]:
-    stored = folder(root) / f"{path.stem}.ipynb"
+    name = project.notebook_name(path, root)
+    stored = folder(root) / f"{name}.ipynb"
     if not stored.exists():
-        return [f"{path.stem}: there is no notebook"]
+        return [f"{name}: there is no notebook"]
     old = nbformat.read(stored, as_version=4)
-    return [f"{path.stem}: {text}" for text in drift(generate(path, root, labels), old)]
+    return [f"{name}: {text}" for text in drift(generate(path, root, labels), old)]
 
 
 def write(path: Path, root: Path, labels: Labels) -> None:
     folder(root).mkdir(exist_ok=True)
-    target = folder(root) / f"{path.stem}.ipynb"
+    target = folder(root) / f"{project.notebook_name(path, root)}.ipynb"
     target.write_text(as_text(generate(path, root, labels)), "utf8")
     print(f"wrote {target.relative_to(root)}")
 
 
 def main(arguments: list[str] | None = None, root: Path = project.ROOT) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="pages, for example 02_rotary; all by default")
+    parser.add_argument("names", nargs="*", help="notebooks, for example 02_rotary; all by default")
     parser.add_argument("--check", action="store_true", help="write nothing, fail when a notebook is out of date")
     options = parser.parse_args(arguments)
-    pages = {path.stem: path for path in project.notebook_pages(root)}
+    pages = {project.notebook_name(path, root): path for path in project.notebook_pages(root)}
     unknown = sorted(set(options.names) - set(pages))
     if unknown:
-        parser.error(f"no page with code is called {unknown[0]}; there are {', '.join(pages)}")
+        parser.error(f"no notebook is called {unknown[0]}; there are {', '.join(pages)}")
     chosen = [pages[name] for name in options.names] or list(pages.values())
     labels = Labels.of_book(root)
     execution.execute_all(chosen, root)

@@ -1,8 +1,9 @@
 """The book's Sphinx extension: what Jupyter Book 1.x does not do by itself.
 
-Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{chapter-graph}``, ``{status}``,
-``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``. Besides: the path of the execution cache, alt
-text from output metadata, links to the generated notebooks, formulas without the network.
+Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{lesson-head}``, ``{chapter-graph}``,
+``{status}``, ``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``. Besides: the path of the execution
+cache, alt text from output metadata, "chapter 3" as the text of a link, folded proofs, links to the generated
+notebooks, formulas without the network.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from myst_nb.core.render import MimeData, NbElementRenderer
 from myst_nb.sphinx_ import NbMetadataCollector
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective
+from sphinx_design.shared import create_component
 
+from rope_lessons.figures import theme
 from rope_lessons.stored import DATA
-from tools import bibliography, execution, kinds, ledger, project, types_table
+from tools import bibliography, claims_page, execution, icons, kinds, ledger, project, reading, types_table
 
 # --- execution ------------------------------------------------------------------------------------------------
 
@@ -38,18 +43,23 @@ def set_cache_path(app: Sphinx, config: Config) -> None:
     config["nb_execution_cache_path"] = str(execution.prepare(Path(app.srcdir)))
 
 
-# --- alt text -------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------------------
 
 _render_image = NbElementRenderer.render_image
 
 
 def render_image(self: NbElementRenderer, data: MimeData) -> list[nodes.Element]:
-    """Take the alt text that the figure itself carries (``{"image/png": {"alt": …}}`` in the output's metadata)."""
+    """Show what a figure has for the book (``{"image/png": {"alt": …, "book": …}}`` in the output's metadata).
+
+    Any other image keeps the alt text that it carries there, and needs one.
+    """
+    metadata = data.output_metadata.get(data.mime_type, {})
+    if metadata.get("book"):
+        return [nodes.raw("", metadata["book"], format="html")]
     images = _render_image(self, data)
-    alt = data.output_metadata.get(data.mime_type, {}).get("alt")
     for image in images:
-        if alt:
-            image["alt"] = alt
+        if metadata.get("alt"):
+            image["alt"] = metadata["alt"]
         elif not image.get("alt"):
             self.logger.warning("an image among the outputs has no alt text", subtype="image", line=data.line)
     return images
@@ -64,12 +74,53 @@ class StripChapterNumber(SphinxTransform):
     default_priority = 10
 
     def apply(self, **kwargs: Any) -> None:
-        if not project.CHAPTER_NAME.fullmatch(self.env.docname.rsplit("/")[-1]):
+        if not project.CHAPTER_NAME.fullmatch(self.env.docname.removeprefix("book/")):
             return
         title = next(iter(self.document.findall(nodes.title)), None)
         first = title.children[0] if title is not None and title.children else None
         if title is not None and isinstance(first, nodes.Text) and first[:3].rstrip().isdigit():
             title.replace(first, nodes.Text(first[3:]))
+
+
+# --- references and proofs ------------------------------------------------------------------------------------
+
+
+class ReferToChapters(SphinxTransform):
+    """``{doc}`03_radix``` says "chapter 3", and not the title; a link with a text of its own keeps it."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        root = Path(self.env.srcdir)
+        for link in self.document.findall(addnodes.pending_xref):
+            if link.get("reftype") != "doc" or link.get("refexplicit"):
+                continue
+            target = docname_join(self.env.docname, link["reftarget"])
+            text = project.chapter_reference(root / f"{target.removeprefix('/')}.md", root)
+            if text:
+                link["refexplicit"] = True
+                link.children = [nodes.inline("", text, classes=["doc"])]
+
+
+class FoldProofs(SphinxTransform):
+    """A proof of the class dropdown is one: sphinx-proof gives it no title that could be pressed."""
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        for box in list(self.document.findall(nodes.admonition)):
+            if {"proof", "dropdown"} <= set(box["classes"]):
+                box.replace_self(self.folded(box.children))
+
+    def folded(self, body: list[nodes.Node]) -> nodes.Element:
+        said = next(body[0].findall(nodes.Text))
+        said.parent.replace(said, nodes.Text(said.removeprefix("Proof. ")))
+        classes: dict[str, Any] = {"container_classes": ["sd-mb-3"], "title_classes": [], "body_classes": []}
+        box: nodes.Element = create_component(
+            "dropdown", opened=False, type="dropdown", has_title=True, icon=None, chevron=None, **classes
+        )
+        box += [nodes.rubric("", "Proof"), *body]
+        return box
 
 
 # --- the size of stored pages ----------------------------------------------------------------------------------
@@ -110,7 +161,7 @@ class BookDirective(SphinxDirective):
 
 
 class Claims(BookDirective):
-    """The rows of one chapter, folded; without an argument every row, by document."""
+    """The rows of one chapter, folded; without an argument the page of all of them."""
 
     optional_arguments = 1
 
@@ -122,19 +173,10 @@ class Claims(BookDirective):
         if self.arguments:
             folded = f"````{{dropdown}} All {len(rows)} of them\n{self.table(rows)}\n````"
             return self.parse(f"{ledger.verdict_counts(rows)}\n\n{folded}")
-        # A heading cannot stand inside a directive: each document is a section node of its own.
-        documents = sorted({row["document"] for row in rows})
-        sections = [self.section(name, [row for row in rows if row["document"] == name]) for name in documents]
-        return [*self.parse(ledger.verdict_counts(rows)), *sections]
+        return claims_page.content(self.root(), self.parse)
 
     def table(self, rows: list[dict[str, Any]]) -> str:
         return ledger.as_list_table(ledger.claims_table(rows), "rl-ledger rl-claims")
-
-    def section(self, document: str, rows: list[dict[str, Any]]) -> nodes.section:
-        section = nodes.section(ids=[f"document-{document}"], names=[f"document {document}"])
-        section += nodes.title("", f"Document {document}")
-        section += self.parse(f"{ledger.DOCUMENTS[document]} {ledger.verdict_counts(rows)}\n\n{self.table(rows)}")
-        return section
 
 
 class Libraries(BookDirective):
@@ -224,7 +266,7 @@ class ChapterGraph(BookDirective):
         needs = {path.stem: list(project.front_matter(path).get("prerequisites", [])) for path in chapters}
         titles = {path.stem: project.title(path) for path in chapters}
         lines = [
-            f"* {_doc(name)}"
+            f"* {_titled(name, titles[name])}"
             + (f": after {', '.join(map(_doc, needs[name]))}" if needs[name] else ": no other chapter")
             for name in needs
         ]
@@ -297,6 +339,11 @@ def _doc(name: str) -> str:
     return f"{{doc}}`/book/{name}`"
 
 
+def _titled(name: str, title: str) -> str:
+    number, words = title.split(" ", 1)
+    return f"{{doc}}`{int(number)}. {words} </book/{name}>`"
+
+
 def _wrap(text: str, width: int) -> list[str]:
     lines = [""]
     for word in text.split():
@@ -310,7 +357,7 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 class RunTimeNode(nodes.General, nodes.Element):
-    pass
+    """A paragraph of its own; inside another one a few words (``inline``)."""
 
 
 class StatusNode(nodes.General, nodes.Element):
@@ -320,6 +367,18 @@ class StatusNode(nodes.General, nodes.Element):
 class RunTime(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         return [RunTimeNode()]
+
+
+class LessonHead(BookDirective):
+    """One line at the head of a lesson: how long it takes to read and to run, and what to know before."""
+
+    def run(self) -> list[nodes.Node]:
+        path = self.root() / f"{self.env.docname}.md"
+        (line,) = self.parse(f"{reading.minutes(path)} · · {reading.needs(path, self.root())}")
+        before, after = str(line[0]).split("· ·")
+        line[0:1] = [nodes.Text(f"{before}· "), RunTimeNode(inline=True), nodes.Text(f" ·{after}")]
+        line["classes"].append("rl-lesson-head")
+        return [line]
 
 
 class Status(SphinxDirective):
@@ -337,7 +396,12 @@ class FillMeasured(SphinxPostTransform):
 
     def run(self, **kwargs: Any) -> None:
         for node in list(self.document.findall(RunTimeNode)):
-            node.replace_self(nodes.paragraph("", self.sentence(self.seconds(self.env.docname))))
+            seconds = self.seconds(self.env.docname)
+            node.replace_self(
+                nodes.Text("no code" if seconds is None else f"runs in {max(seconds, 1):.0f} s")
+                if node.get("inline")
+                else nodes.paragraph("", self.sentence(seconds))
+            )
         for node in list(self.document.findall(StatusNode)):
             node.replace_self([self.times(), self.versions()])
 
@@ -352,8 +416,9 @@ class FillMeasured(SphinxPostTransform):
 
     def times(self) -> nodes.table:
         rows = [["Chapter", "Run time"]]
-        for path in project.chapters(Path(self.env.srcdir)):
-            seconds = self.seconds(f"book/{path.stem}")
+        root = Path(self.env.srcdir)
+        for path in project.chapter_pages(root):
+            seconds = self.seconds(f"book/{project.page_name(path, root)}")
             rows.append([project.title(path), "no code" if seconds is None else f"{seconds:.1f} s"])
         return _table(rows)
 
@@ -381,14 +446,15 @@ def update_status(app: Sphinx, env: Any) -> list[str]:
 
 def link_notebook(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
     """Colab and the download button get the generated notebook, not the Markdown source."""
-    name = pagename.rsplit("/")[-1]
-    notebook = Path(app.srcdir) / "book" / "notebooks" / f"{name}.ipynb"
+    root = Path(app.srcdir)
+    name = project.notebook_name(root / f"{pagename}.md", root)
+    notebook = root / "book" / "notebooks" / f"{name}.ipynb"
     if not context.get("ipynb_source"):
         return
     for group in context.get("header_buttons", []):
         for button in group.get("buttons", []):
             if button.get("text") == "Colab":
-                button["url"] = project.colab_address(name, Path(app.srcdir))
+                button["url"] = project.colab_address(name, root)
     if notebook.exists():
         shutil.copyfile(notebook, Path(app.outdir) / "_sources" / context["ipynb_source"])
 
@@ -398,6 +464,17 @@ def repair_roles(app: Sphinx, pagename: str, templatename: str, context: dict[st
     if "body" in context:
         context["body"] = context["body"].replace('<div role="list" class="citation-list">', "<div>")
 
+
+def name_folds(app: Sphinx, pagename: str, templatename: str, context: dict[str, Any], doctree: Any) -> None:
+    """The sidebar folds what stands below a chapter, by a button that has only an arrow: screen readers need more."""
+    if "generate_toctree_html" in context:
+        generate = context["generate_toctree_html"]
+        context["generate_toctree_html"] = lambda *arguments, **options: str(generate(*arguments, **options)).replace(
+            "<summary>", '<summary aria-label="Pages below this one">'
+        )
+
+
+THEME = "theme.css"
 
 # startup.js loads core.js and what mathjax3_config (_config.yml) asks for.
 MATHJAX = (
@@ -421,6 +498,18 @@ def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
             shutil.copyfile(source / name, target / name)
 
 
+def write_theme(app: Sphinx, error: Exception | None) -> None:
+    """The colours of all pictures, for both themes of the pages."""
+    if error is None and app.builder.format == "html":
+        (Path(app.outdir) / "_static" / THEME).write_text(theme.book_css(), "utf8")
+
+
+def shrink_icons(app: Sphinx, error: Exception | None) -> None:
+    """Only those that a page has."""
+    if error is None and app.builder.format == "html":
+        icons.shrink(Path(app.outdir))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     gc.disable()  # nearly all nodes live until the build ends, and looking for dead ones takes a fifth of the time
     bibliography.register()
@@ -430,9 +519,15 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-updated", update_status)
     app.connect("html-page-context", link_notebook, priority=900)
     app.connect("html-page-context", repair_roles)
+    app.connect("html-page-context", name_folds, priority=900)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", write_theme)
+    app.connect("build-finished", shrink_icons)
+    app.add_css_file(THEME)
     app.add_transform(StripChapterNumber)
     app.add_transform(OneDocument)
+    app.add_transform(ReferToChapters)
+    app.add_transform(FoldProofs)
     app.add_post_transform(FillMeasured)
     directives: dict[str, type[SphinxDirective]] = {
         "claims": Claims,
@@ -443,6 +538,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "api": Api,
         "chapter-graph": ChapterGraph,
         "run-time": RunTime,
+        "lesson-head": LessonHead,
         "status": Status,
     }
     for name, directive in directives.items():

@@ -12,9 +12,8 @@ from sphinx.util.inventory import InventoryFile
 
 import rope_lessons as rl
 from tests.public import CHAPTERS, FLAT, defined
-from tools import ledger
 from tools.markdown import Labels
-from tools.project import ROOT, chapters, pages_address, toc_files
+from tools.project import ROOT, chapter_pages, page_name, pages_address, title, toc_files
 
 pytestmark = pytest.mark.book
 
@@ -23,11 +22,11 @@ def soup(html: Path, page: str) -> BeautifulSoup:
     return BeautifulSoup((html / f"{page}.html").read_text("utf8"), "html.parser")
 
 
-@pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", chapter_pages(ROOT), ids=page_name)
 def test_numbers_agree_with_the_notebooks(path: Path, html: Path) -> None:
     """Equation (2.3) of the page is equation (2.3) of the notebook, and so on for all that is numbered."""
-    page = soup(html, f"book/{path.stem}")
-    labels = {name: label for name, label in Labels.of_book().labels.items() if label.page == path.stem}
+    page = soup(html, f"book/{page_name(path)}")
+    labels = {name: label for name, label in Labels.of_book().labels.items() if label.page == page_name(path)}
     compared = 0
     for name, label in labels.items():
         element = page.find(id=label.anchor)
@@ -39,7 +38,7 @@ def test_numbers_agree_with_the_notebooks(path: Path, html: Path) -> None:
         found = re.search(rf"{numbered[1] or ''} ?\(?{re.escape(numbered[2])}\b", text)
         assert found, f"{name}: the notebook says {label.text}, the page {text[:80]!r}"
         compared += 1
-    assert compared >= 5
+    assert compared >= 3
 
 
 def test_api_pages_have_every_public_name(html: Path) -> None:
@@ -71,14 +70,6 @@ def test_every_module_is_on_an_api_page() -> None:
     assert shown == modules
 
 
-def test_claims_page_has_every_claim(html: Path) -> None:
-    text = soup(html, "book/claims").get_text()
-    rows = ledger.claims()
-    assert ledger.verdict_counts(rows) in text
-    table_rows = soup(html, "book/claims").select("table.rl-ledger tbody tr")
-    assert len(table_rows) == len(rows)
-
-
 def test_the_front_door_opens_the_book(html: Path) -> None:
     assert "url=book/index.html" in (html / "index.html").read_text("utf8")
 
@@ -91,8 +82,8 @@ def test_formulas_come_from_here(html: Path) -> None:
 
 def test_status_page_has_run_times(html: Path) -> None:
     text = soup(html, "book/status").get_text(" ")
-    for path in chapters(ROOT):
-        assert re.search(rf"{path.stem[:2]} .*\d+\.\d s", " ".join(text.split())), path.stem
+    for path in chapter_pages(ROOT):
+        assert re.search(rf"{re.escape(title(path))} \d+\.\d s", " ".join(text.split())), page_name(path)
     assert "torch" in text
 
 

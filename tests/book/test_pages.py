@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from bs4 import BeautifulSoup
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, Response
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Response
 
-from tools.project import ROOT, chapters, colab_address, notebook_pages, toc_files
+from tools.project import ROOT, chapters, colab_address, notebook_name, notebook_pages, page_name, toc_files
 
 pytestmark = [pytest.mark.book, pytest.mark.browser]
 
@@ -48,6 +48,15 @@ INSPECT = """() => {
       ? all("body *").filter((e) => seen(e) && right(e) > wide + 1 && !scrolls(e)).map(short) : [],
     "sticks out": all("p, li, table, pre, figure, img, svg, mjx-container, dt, h1, h2, h3, input", article)
       .filter((e) => seen(e) && !e.closest("mjx-assistive-mml") && right(e) > wide + 1 && !scrolls(e)).map(short),
+    "type below 12 px": all(":is(.rl-figure, .rl-explorable) svg text, .rl-dials *", article).filter((e) => {
+      if (!seen(e) || !e.textContent.trim()) return false;
+      const scale = e.getScreenCTM ? Math.hypot(e.getScreenCTM().a, e.getScreenCTM().b) : 1;
+      return parseFloat(getComputedStyle(e).fontSize) * scale < 11.9; }).map(short),
+    "figure cut off": all(".rl-figure svg", article).filter((e) => {
+      const frame = e.getBoundingClientRect();
+      return seen(e) && all("text", e).some((t) => { const b = t.getBoundingClientRect();
+        return b.left < frame.left - 3 || b.right > frame.right + 3 || b.top < frame.top - 3
+          || b.bottom > frame.bottom + 3; }); }).map((e) => e.parentElement.getAttribute("aria-label").slice(0, 120)),
     "formula that only a mouse can scroll": all("mjx-container", article).filter((e) =>
       e.querySelector("mjx-math").getBoundingClientRect().width > Math.max(e.clientWidth, right(e) - left(e)) + 1
       && e.tabIndex < 0).map(short),
@@ -71,7 +80,8 @@ KEYBOARD = """() => {
 }"""
 # The contents beside a page unfold where a reader is: a link of theirs that is folded by now was not missed.
 MISSED = """() => [...document.querySelectorAll("[data-wanted]")]
-  .filter((e) => !window.visited.has(e.dataset.wanted) && e.checkVisibility({visibilityProperty: true}))
+  .filter((e) => !window.visited.has(e.dataset.wanted)
+    && (e.checkVisibility({visibilityProperty: true}) || !e.closest(".bd-sidebar-secondary")))
   .map((e) => e.outerHTML.slice(0, 200))"""
 
 
@@ -197,22 +207,75 @@ def keyboard_problems(tab: Page) -> list[str]:
     return [f"out of the keyboard's reach: {element}" for element in tab.evaluate(MISSED)[:5]]
 
 
+# The picture of each explorable as the server sent it, before its script ran.
+SENT = """async () => {
+  const page = new DOMParser().parseFromString(await (await fetch(location.href)).text(), "text/html");
+  return [...page.querySelectorAll(".rl-explorable .rl-picture")].map((e) => e.innerHTML);
+}"""
+
+
 def explorable_problems(tab: Page) -> list[str]:
-    """Every slider, moved by keyboard alone, changes its picture, and back again restores it."""
+    """The script draws the first frame of Python; every slider and every row of buttons, by keyboard, changes it."""
     found = []
-    for figure in tab.locator(".rl-explorable").all():
+    for figure, sent in zip(tab.locator(".rl-explorable").all(), tab.evaluate(SENT), strict=True):
+        picture = figure.locator(".rl-picture")
+        if picture.inner_html().replace(' data-look=""', "") != sent:  # the mark of ONE_OF_EACH_LOOK
+            found.append("the script does not draw the first frame of Python")
         for slider in figure.locator("input[type=range]").all():
-            low, high, value = (float(slider.get_attribute(key) or "nan") for key in ("min", "max", "value"))
-            there, back = ("ArrowRight", "ArrowLeft") if value < high else ("ArrowLeft", "ArrowRight")
-            name, before = slider.get_attribute("name"), figure.locator("svg").inner_html()
-            slider.focus()
-            tab.keyboard.press(there)
-            if not low < high or float(slider.input_value()) == value or figure.locator("svg").inner_html() == before:
-                found.append(f"the slider {name} moves nothing")
-            tab.keyboard.press(back)
-            if float(slider.input_value()) != value or figure.locator("svg").inner_html() != before:
-                found.append(f"the slider {name} does not draw the first frame of Python")
+            found += slider_problems(tab, slider, picture)
+        for choice in figure.locator("select").all():
+            found += list_problems(choice, picture)
+        found += button_problems(tab, figure, picture)
     return found
+
+
+def slider_problems(tab: Page, slider: Locator, picture: Locator) -> list[str]:
+    """It changes the picture, and back again restores it."""
+    low, high, value = (float(slider.get_attribute(key) or "nan") for key in ("min", "max", "value"))
+    there, back = ("ArrowRight", "ArrowLeft") if value < high else ("ArrowLeft", "ArrowRight")
+    name, before = slider.get_attribute("name"), picture.inner_html()
+    slider.focus()
+    tab.keyboard.press(there)
+    if not low < high or float(slider.input_value()) == value or picture.inner_html() == before:
+        return [f"the slider {name} moves nothing"]
+    tab.keyboard.press(back)
+    if float(slider.input_value()) != value or picture.inner_html() != before:
+        return [f"the slider {name} does not come back"]
+    return []
+
+
+def list_problems(choice: Locator, picture: Locator) -> list[str]:
+    """Another choice changes the picture, and the first one restores it."""
+    name, value, before = choice.get_attribute("name"), choice.input_value(), picture.inner_html()
+    choice.select_option(index=1 if choice.evaluate("(e) => e.selectedIndex") == 0 else 0)
+    if picture.inner_html() == before:
+        return [f"the list {name} changes nothing"]
+    choice.select_option(value=value)
+    return [] if picture.inner_html() == before else [f"the list {name} does not come back"]
+
+
+def button_problems(tab: Page, figure: Locator, picture: Locator) -> list[str]:
+    """Each row of buttons changes the picture, perhaps only when a button of another row is pressed.
+
+    "factor" does nothing to plain RoPE.
+    """
+    rows: dict[str, list[Locator]] = {}
+    for button in figure.locator("button").all():
+        rows.setdefault(button.get_attribute("name") or "", []).append(button)
+    dead = set(rows)
+    for pressed in [None, *(button for row in rows.values() for button in row)]:
+        for name in sorted(dead):
+            if pressed:
+                pressed.press("Enter")
+            seen = set()
+            for button in rows[name]:
+                button.press("Enter")
+                seen.add(picture.inner_html())
+                if button.get_attribute("aria-pressed") != "true":
+                    return [f"a button of {name} cannot be pressed"]
+            if len(seen) > 1:
+                dead.discard(name)
+    return [f"the buttons {name} change nothing" for name in sorted(dead)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -246,7 +309,11 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
         "<svg width=9 height=9></svg><a href=# tabindex=-1>x</a><script>console.error('e'); throw Error('t')</script>"
         "<script src=http://elsewhere.invalid/x.js></script><button></button><p>black</p><p>black"
         "<i style='color:#bbb'>pale</i><b style='background:#111'>dark</b><b style='background:#111'>dark</b></p>"
-        "<div class=rl-explorable><svg></svg><input type=range name=dead min=0 max=9 value=5></div>"
+        "<div class=rl-explorable><div class=rl-picture><svg></svg></div>"
+        "<input type=range name=dead min=0 max=9 value=5>"
+        "<select aria-label=l name=l><option>1<option>2</select>"
+        "<button name=c aria-pressed=true>a</button><button name=c aria-pressed=true>b</button>"
+        "<script>document.querySelector('.rl-picture').firstChild.id = 'other'</script></div>"
         "</article></html>",
         "utf8",
     )
@@ -259,7 +326,12 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
             "not typeset", "raw formula", "raw directive", "formula with an error", "image not loaded",
             "image without alt text", "picture without a name", "page wider than the screen", "sticks out",
         }  # fmt: skip
-        assert explorable_problems(tab) == ["the slider dead moves nothing"]
+        assert explorable_problems(tab) == [
+            "the script does not draw the first frame of Python",
+            "the slider dead moves nothing",
+            "the list l changes nothing",
+            "the buttons c change nothing",
+        ]
         empty_formulas(tab)
         assert len(keyboard_problems(tab)) == 1
         accessibility = "\n".join(accessibility_problems(tab, "light"))
@@ -268,6 +340,38 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
         assert accessibility.count(">dark</b>") == 1, "one of two that look alike"
     finally:
         bad.unlink()
+
+
+FIRST, NEXT = 2_500_000, 600_000  # bytes, as served
+# Pages of the old form, with twice the pictures of a lesson, by how much more they may have.
+NOT_YET = {"01_sinusoidal": 1.3, "12_shootout": 1.1}
+
+
+def weight(tab: Page, address: str) -> int:
+    """What a page loads, formulas included; what the browser has kept from an earlier page weighs nothing."""
+    answers: list[Response] = []
+
+    def keep(one: Response) -> None:
+        answers.append(one)
+
+    tab.on("response", keep)
+    open_page(tab, address)
+    tab.wait_for_load_state("networkidle")
+    tab.remove_listener("response", keep)
+    return sum(one.request.sizes()["responseBodySize"] for one in answers if one.url.startswith("http"))
+
+
+def test_pages_are_light(browser: Browser, server: str) -> None:
+    """The first page that a reader opens, and each page after it."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    tab = context.new_page()
+    first = weight(tab, f"{server}/book/index.html")
+    assert first <= FIRST
+    weight(tab, f"{server}/book/02_rotary.html")  # the fonts of its formulas
+    weights = {path.stem: weight(tab, f"{server}/book/{path.stem}.html") for path in chapters(ROOT)}
+    context.close()
+    assert {name: bytes_ for name, bytes_ in weights.items() if bytes_ > NEXT * NOT_YET.get(name, 1.0)} == {}
+    assert all(weights[name] > NEXT for name in NOT_YET), "nothing is excused that is light"
 
 
 def test_search_finds_a_term(tab: Page, server: str) -> None:
@@ -282,18 +386,18 @@ def test_search_finds_a_term(tab: Page, server: str) -> None:
 @pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
 def test_a_chapter_has_an_explorable(path: Path, html: Path) -> None:
     page = BeautifulSoup((html / "book" / f"{path.stem}.html").read_text("utf8"), "html.parser")
-    assert page.select(".rl-explorable input[type=range]")
+    assert page.select(".rl-explorable .rl-controls :is(input, button, select)")
 
 
-@pytest.mark.parametrize("path", notebook_pages(ROOT), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", notebook_pages(ROOT), ids=page_name)
 def test_links_to_notebooks(path: Path, html: Path) -> None:
     """The Colab link names a notebook that exists; the download is that notebook, not raw directives."""
-    page = (html / "book" / f"{path.stem}.html").read_text("utf8")
+    page = (html / "book" / f"{page_name(path)}.html").read_text("utf8")
     links = BeautifulSoup(page, "html.parser").select("a[href*='colab.research.google.com']")
-    assert [link["href"] for link in links] == [colab_address(path.stem)]
-    notebook = ROOT / "book" / "notebooks" / f"{path.stem}.ipynb"
+    assert [link["href"] for link in links] == [colab_address(notebook_name(path))]
+    notebook = ROOT / "book" / "notebooks" / f"{notebook_name(path)}.ipynb"
     assert notebook.exists()
-    offered = html / "_sources" / "book" / f"{path.stem}.ipynb"
+    offered = html / "_sources" / "book" / f"{page_name(path)}.ipynb"
     assert json.loads(offered.read_text("utf8")) == json.loads(notebook.read_text("utf8"))
 
 

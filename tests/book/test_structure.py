@@ -11,8 +11,8 @@ import pytest
 from pybtex.database import parse_file
 
 from tools.bibliography import AuthorYearLabels
-from tools.markdown import THEOREMS, Directive, walk
-from tools.project import ROOT, chapters, front_matter
+from tools.myst import THEOREMS, Directive, Text, tags, walk
+from tools.project import ROOT, chapter_pages, chapters, front_matter, is_deeper, is_lesson, page_name, pages
 
 FIXED_TITLES = (
     "From scratch", "Where it breaks", "What the source got wrong", "Exercises", "Who ships this today", "Takeaway",
@@ -20,7 +20,17 @@ FIXED_TITLES = (
 )  # fmt: skip
 KINDS = {"math": "eq", "prf:theorem": "thm", "prf:lemma": "lem", "prf:corollary": "cor", "prf:definition": "def"}
 
-each_chapter = pytest.mark.parametrize("path", chapters(ROOT), ids=lambda path: path.stem)
+
+def each(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", pages, ids=page_name)
+
+
+LESSONS = [path for path in chapters(ROOT) if is_lesson(path)]
+each_page = each(chapter_pages(ROOT))
+each_chapter = each([path for path in chapters(ROOT) if path not in LESSONS])  # in the first edition's form
+each_lesson = each(LESSONS)
+DEEPER = [path for path in chapter_pages(ROOT) if is_deeper(path)]
+each_deeper = each(DEEPER)
 
 
 @functools.cache
@@ -51,7 +61,64 @@ def test_opening(path: Path) -> None:
     assert set(front_matter(path)["prerequisites"]) <= set(known[: known.index(path.stem)])
 
 
-@each_chapter
+@each_lesson
+def test_opening_of_a_lesson(path: Path) -> None:
+    """Title with its number, a question, what to know before it; the page that goes deeper is linked."""
+    text = path.read_text("utf8").split("---\n", 2)[2]
+    opening = text.split("\n## ", 1)[0]
+    assert re.match(rf"\s*# {path.stem[:2]} \S", opening)
+    assert "?" in opening.split("```", 1)[0], "a question that a practitioner asks"
+    known = [chapter.stem for chapter in chapters(ROOT)]
+    assert set(front_matter(path)["prerequisites"]) <= set(known[: known.index(path.stem)])
+    assert re.search(rf"\{{doc\}}`[^`]*deeper/{path.stem}>?`", text)
+
+
+@each_lesson
+def test_end_of_a_lesson(path: Path) -> None:
+    """Exercises and a takeaway."""
+    assert "## Exercises" in path.read_text("utf8").split("\n")
+    found = directives(path)
+    assert sum(block.name == "exercise" for block in found) >= 3
+    assert sum((block.name, block.argument) == ("admonition", "Takeaway") for block in found) == 1
+
+
+@each_deeper
+def test_a_deeper_page_belongs_to_a_lesson(path: Path) -> None:
+    """It has the lesson's file name, its number, and a link to it in the opening."""
+    lesson = path.parents[1] / path.name
+    assert is_lesson(lesson)
+    opening = path.read_text("utf8").split("---\n", 2)[2].split("\n## ", 1)[0]
+    assert re.match(rf"\s*# {path.stem[:2]} \S", opening)
+    assert f"{{doc}}`/book/{path.stem}`" in opening
+
+
+@each(LESSONS + DEEPER)
+def test_head_of_a_lesson(path: Path) -> None:
+    """A line with minutes, run time and what comes before; the set-up cell is in the notebook alone."""
+    found = directives(path)
+    cells = [block for block in found if block.name == "code-cell"]
+    heads = [block for block in found if block.name == "lesson-head"]
+    assert len(heads) == 1
+    assert heads[0].line < cells[0].line
+    assert tags(cells[0]) == ["remove-input"]
+    for cell in cells[1:]:
+        if tags(cell) == ["remove-input"]:  # what draws and prints nothing is not for readers of the page
+            assert "rl.figures." in cell.body
+            assert "print(" not in cell.body
+    assert not [block for block in found if block.name == "run-time"]
+
+
+@each_lesson
+def test_symbols_of_a_lesson(path: Path) -> None:
+    """A folded box in the opening, at most ten of them."""
+    boxes = [block for block in directives(path) if (block.name, block.argument) == ("dropdown", "Symbols")]
+    assert len(boxes) == 1
+    assert path.read_text("utf8").split("\n## ", 1)[0].count("{dropdown} Symbols") == 1
+    symbols = re.findall(r"^- .*\$", boxes[0].body, re.MULTILINE)
+    assert 1 <= len(symbols) <= 10
+
+
+@each_page
 def test_first_cell_is_imports(path: Path) -> None:
     """Code in a solution and in an exercise counts on the names of the first cell."""
     first = next(block for block in directives(path) if block.name == "code-cell")
@@ -61,7 +128,7 @@ def test_first_cell_is_imports(path: Path) -> None:
     assert "import rope_lessons as rl" in first.body
 
 
-@each_chapter
+@each(chapters(ROOT))
 def test_chapter_runs_on_a_gpu_where_there_is_one(path: Path) -> None:
     """By the one line that all chapters share, and the cells that take time use what it finds."""
     line = 'device = "cuda" if torch.cuda.is_available() else "cpu"'
@@ -84,22 +151,27 @@ def test_required_directives(path: Path) -> None:
     assert "prf:proof" in names
 
 
-@each_chapter
+@each(chapters(ROOT))
+def test_exercises_of_a_chapter(path: Path) -> None:
+    """At least five in three levels, those of the page that goes deeper among them."""
+    pages = [page for page in chapter_pages(ROOT) if page.stem == path.stem]
+    bodies = [block.body for page in pages for block in directives(page) if block.name == "exercise"]
+    assert len(bodies) >= 5
+    assert {body.split(" ")[0] for body in bodies} == {"★", "★★", "★★★"}
+
+
+@each_page
 def test_exercises(path: Path) -> None:
-    """At least five in three levels, each with minutes, a hint, a checker and a folded solution."""
+    """Each with a level, minutes, a hint, a checker and a folded solution."""
     found = directives(path)
     exercises = [block for block in found if block.name == "exercise"]
     solutions = {block.argument: block for block in found if block.name == "solution"}
-    assert len(exercises) >= 5
-    levels = set()
     for exercise in exercises:
         label = exercise.options["label"]
         level = re.match(r"(★{1,3}) · (\d+) minutes", exercise.body)
         assert level, f"{label}: begins with ★ · 5 minutes"
-        levels.add(level[1])
         assert "{dropdown} Hint" in exercise.body, label
         assert solutions[label].options["class"] == "dropdown", label
-    assert levels == {"★", "★★", "★★★"}
     assert set(solutions) == {exercise.options["label"] for exercise in exercises}
 
 
@@ -108,7 +180,7 @@ def test_exercises(path: Path) -> None:
 
 def labelled() -> set[str]:
     labels = set()
-    for path in chapters(ROOT):
+    for path in chapter_pages(ROOT):
         chapter = path.stem[3:]
         for block in directives(path):
             kind = KINDS.get(block.name)
@@ -181,3 +253,26 @@ def test_bibliography_has_the_labels_of_the_text():
     assert labels["chiang2022overcoming"] == "Chiang and Cholak, 2022"
     assert len(set(labels.values())) == len(labels), "two references bear the same label"
     assert not set("{}\\") & set("".join(labels.values()))
+
+
+# --- references to chapters ---------------------------------------------------------------------------------------
+
+TO_A_CHAPTER = r"\{doc\}`(?:/book/|\.\./)?(?:deeper/)?\d\d_\w+`"
+SENTENCE_STARTS_SMALL = re.compile(rf"(?:^|^[-*] |[.!?][*)]* \(?)({TO_A_CHAPTER})", re.MULTILINE)
+BARE_NUMBER = re.compile(r"(?<!`)\b[Cc]hapters? \d+")
+
+
+@each([path for path in pages(ROOT) if "api" not in path.parts])
+def test_chapters_are_linked(path: Path) -> None:
+    """A chapter is called by {doc}, which prints "chapter 3"; where a sentence begins, {doc}`Chapter 3 <03_radix>`."""
+    for block in walk(path.read_text("utf8"), 1, path):
+        if isinstance(block, Text):
+            assert not SENTENCE_STARTS_SMALL.findall(block.text), path
+            assert not BARE_NUMBER.findall(block.text), path
+
+
+def test_bad_references_are_seen() -> None:
+    text = "{doc}`03_radix` says so. See {doc}`03_radix`. {doc}`/book/deeper/05_circles` too."
+    assert SENTENCE_STARTS_SMALL.findall(text) == ["{doc}`03_radix`", "{doc}`/book/deeper/05_circles`"]
+    assert not SENTENCE_STARTS_SMALL.findall("{doc}`Chapter 3 <03_radix>` says so, as {doc}`quickstart` does.")
+    assert BARE_NUMBER.findall("in chapter 03, {doc}`Chapter 3 <03_radix>`") == ["chapter 03"]

@@ -12,14 +12,15 @@ import pytest
 import tomllib
 
 from tools import execution, notebooks, project
-from tools.markdown import Converter, Label, Labels, SourceError
-from tools.project import ROOT, notebook_pages
+from tools.markdown import Converter, Label, Labels
+from tools.myst import SourceError
+from tools.project import ROOT, notebook_name, notebook_pages
 
-each_page = pytest.mark.parametrize("path", notebook_pages(ROOT), ids=lambda path: path.stem)
+each_page = pytest.mark.parametrize("path", notebook_pages(ROOT), ids=notebook_name)
 
 
 def stored(path: Path) -> nbformat.NotebookNode:
-    return nbformat.read(notebooks.folder() / f"{path.stem}.ipynb", as_version=4)
+    return nbformat.read(notebooks.folder() / f"{notebook_name(path)}.ipynb", as_version=4)
 
 
 @each_page
@@ -63,7 +64,7 @@ def first_output(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 
 def test_no_notebook_is_left_over() -> None:
-    assert {path.stem for path in notebooks.folder().glob("*.ipynb")} == {path.stem for path in notebook_pages(ROOT)}
+    assert {path.stem for path in notebooks.folder().glob("*.ipynb")} == {*map(notebook_name, notebook_pages(ROOT))}
 
 
 @each_page
@@ -83,7 +84,7 @@ def test_top_of_the_notebook(path: Path) -> None:
     """A title with the Colab badge, then the install cell."""
     title, install = stored(path).cells[:2]
     assert title.source.startswith("# ")
-    assert f"]({project.colab_address(path.stem)})" in title.source
+    assert f"]({project.colab_address(notebook_name(path))})" in title.source
     assert install.cell_type == "code"
     assert install.source == notebooks.install_cell()
     assert f"git+{project.address()}" in install.source
@@ -142,6 +143,31 @@ def test_run_time(path: Path) -> None:
 def test_unknown_syntax_names_file_and_line(source: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=message):
         Converter(tmp_path / "page.md", Labels()).convert(source, 1)
+
+
+def test_a_folded_proof_and_the_head_of_a_lesson(tmp_path: Path) -> None:
+    """As details, and as one line whose links say "chapter 3"; a link with a text of its own keeps it."""
+    page = tmp_path / "book" / "05_x.md"
+    page.parent.mkdir()
+    (tmp_path / "_config.yml").write_text((ROOT / "_config.yml").read_text("utf8"), "utf8")
+    for name in ("02_b", "03_c"):
+        (page.parent / f"{name}.md").write_text(f"# {name}\n", "utf8")
+    source = """\
+```{lesson-head}
+```
+
+````{prf:proof}
+:class: dropdown
+By {doc}`03_c` and {doc}`this <02_b>`.
+````
+"""
+    page.write_text(f"---\nprerequisites: [02_b, 03_c]\n---\n{source}", "utf8")
+    at = f"{project.pages_address()}/book"
+    head, proof = Converter(page, Labels(), tmp_path).convert(source, 1).split("\n\n", 1)
+    needs = f"after chapters [2]({at}/02_b.html) and [3]({at}/03_c.html)"
+    assert head == f"1 minute · runs in less than a minute on 2 CPU cores · {needs}"
+    inside = f"By [chapter 3]({at}/03_c.html) and [this]({at}/02_b.html). $\\square$"
+    assert proof == f"<details><summary>Proof</summary>\n\n{inside}\n\n</details>"
 
 
 def test_conversion_of_a_small_page(tmp_path: Path) -> None:
