@@ -572,3 +572,87 @@ def test_library_phi3_drops_the_cache():
     assert not kept(phi, 17)
     assert kept(phi, 18)
     assert kept(plain, 17)
+
+
+# --- the scoreboard, as the lesson reads it -------------------------------------------------------------------------
+
+
+def board(row: str, metric: str, length: int) -> float:
+    line = results("scoreboard")["rows"].where(rung="small", row=row, metric=metric, length=length)
+    return round(100 * line["mean"][0], 1)
+
+
+def test_the_lessons_numbers_are_the_scoreboards():
+    for said, row, metric, length in (
+        ("falls from 62.6 % at home", "rope", "natural", 64),
+        ("to 37.3 % at 512 bytes", "rope", "natural", 512),
+    ):
+        assert said in TEXT
+        assert str(board(row, metric, length)) in said
+    assert min(round(board(row, "natural", 512)) for row in ("llama3", "yarn-without-factor", "yarn")) >= 55
+    assert max(round(board(row, "natural", 512)) for row in ("llama3", "yarn", "yarn-without-factor-logn-test")) <= 57
+    assert round(board("ntk-aware", "natural", 512)) == 46
+    assert (round(board("rope", "needle", 64)), round(board("yarn", "needle", 64))) == (99, 6)
+
+
+def test_nothing_in_the_table_beats_the_window():
+    rows = ("rope", "pi", "ntk-aware", "ntk-by-parts", "llama3", "yarn-without-factor", "yarn", "yarn-logn-test")
+    for metric, length in (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)):
+        assert max(board(row, metric, length) for row in rows) <= board("rope-window", metric, length)
+    assert board("rerope-w32-logn-test", "far copies", 512) > board("rope-window", "far copies", 512)
+
+
+def test_two_hands_do_nearly_all_the_work():
+    plain, whole = board("rope", "natural", 512), board("llama3", "natural", 512)
+    assert round(board("slowed-from-a-quarter", "natural", 512) - plain) == 16
+    assert (whole - plain) == pytest.approx(18, abs=0.6)
+    tax = {row: board("rope", "natural", 64) - board(row, "natural", 64) for row in ("llama3", "slowed-from-a-quarter")}
+    assert tax["slowed-from-a-quarter"] / tax["llama3"] == pytest.approx(0.5, abs=0.1)
+    added = board("slowed-open", "far copies", 512) - board("slowed-from-a-quarter", "far copies", 512)
+    assert round(added) == 5
+    switch, ramp = (
+        [board(row, "natural", length) for length in (64, 512)] for row in ("slowed-open", "yarn-without-factor")
+    )
+    assert [round(b - a) for a, b in zip(switch, ramp, strict=True)] == [-1, 2]
+    for metric, length in (("natural", 64), ("natural", 512)):
+        assert abs(board("slowed-below-a-quarter", metric, length) - board("rope", metric, length)) <= 1.1
+    turned = rl.circles.turns(rl.rope_frequencies(32), 64)
+    assert [int((turned >= 1).sum()), int(((turned < 1) & (turned >= 0.25)).sum())] == [5, 2]
+    assert turned[5:7].tolist() == pytest.approx([0.57, 0.32], abs=0.005)
+
+
+def differences() -> dict[tuple[str, str, str, int], tuple[float, ...]]:
+    """From the stored bits: by how much one row is ahead of another, with its interval, in percent."""
+    import numpy as np
+
+    from rope_lessons.scoreboard import hits, live, table
+    from rope_lessons.scoreboard.scoring import Settings
+
+    folder = Path(__file__).parents[2] / "experiments" / "stored" / "scoreboard" / "small" / "rope"
+    seeds = [hits.read(path)[1] for path in sorted(folder.glob("seed-*.npz"))]
+    asked = table.questions(live.windows(), Settings(), Settings().lengths)
+
+    def ahead(row: str, other: str, metric: str, length: int) -> tuple[float, ...]:
+        of_row, of_other = ([found[name] for found in seeds] for name in (row, other))
+        return tuple(np.round(100 * np.array(table.measured(of_row, asked[metric, length], of_other)), 1).tolist())
+
+    bare = "yarn-without-factor"
+    pairs = [("yarn", bare), (f"{bare}-logn-test", bare), ("yarn-logn-test", "yarn")]
+    found = {(a, b, "far copies", 512): ahead(a, b, "far copies", 512) for a, b in pairs}
+    found[("slowed-open", "llama3", "natural", 64)] = ahead("slowed-open", "llama3", "natural", 64)
+    return found | {
+        ("rope-window", "yarn", m, 512): ahead("rope-window", "yarn", m, 512) for m in ("natural", "far copies")
+    }
+
+
+def test_paired_differences_of_the_lesson():
+    found = list(differences().values())
+    assert found[0] == (2.1, 0.8, 3.4)
+    assert found[1] == (1.8, 0.7, 2.9)
+    assert round(found[2][0]) == -1
+    assert found[2][2] < 0
+    assert found[3] == (1.6, 1.1, 2.0)
+    assert "($\\nu$ +2.1, between 0.8 and 3.4; log n† +1.8, between 0.7 and 2.9)" in TEXT
+    assert "pays 1.6 points less at home (between 1.1 and 2.0)" in TEXT
+    assert found[4:] == [(7.8, 6.3, 9.2), (3.9, 0.5, 7.3)]
+    assert "by 7.8 points on all bytes, between 6.3 and 9.2, and by 3.9 on far copies, between 0.5 and 7.3" in TEXT
