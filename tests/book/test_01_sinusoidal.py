@@ -12,6 +12,7 @@ import torch
 from torch.func import hessian
 
 import rope_lessons as rl
+from rope_lessons.figures import sinusoidal as figures
 
 # torch.func's first derivative calls torch.jit.script inside PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -424,3 +425,27 @@ def test_transformers_distilbert_follows_the_paper_but_learns_by_default():
     theirs = create_sinusoidal_embeddings(200, 64, torch.empty(200, 64))
     torch.testing.assert_close(theirs, rl.sinusoidal_encoding(torch.arange(200), 64), rtol=0, atol=1e-6)
     assert DistilBertConfig().sinusoidal_pos_embds is False
+
+
+@pytest.mark.parametrize(("log_base", "pairs"), [(4, 2), (4, 64), (2, 1)])
+def test_the_explorer_draws_whole_distances(log_base, pairs):
+    """Each column reaches from the smallest to the largest value that its distances have, and to no value between."""
+    path = figures.kernel_explorer(log_base, pairs).svg.partition('id="curve" d="M')[2].partition('"')[0]
+    drawn = {}
+    for point in path.split("L"):
+        x, y = map(float, point.split())
+        drawn.setdefault(x, []).append(1 - (y - figures.TOP) / figures.UNIT)
+    kernel = rl.sinusoidal.sinusoidal_kernel(torch.arange(700), rl.rope_frequencies(2 * pairs, 10.0**log_base))
+    column = (60 * torch.arange(1, 700).double().log10()).round()
+    for x, values in drawn.items():
+        own = kernel[1:][column == round((x - figures.LEFT) / figures.STEP)]
+        if len(own) and x < figures._x(600):
+            assert values == pytest.approx([float(own.min()), float(own.max())], abs=0.001)
+
+
+def test_the_explorer_shows_the_return_of_the_toy():
+    """At 622, as the text says. Before, distances between the whole ones stood there, and the return was not seen."""
+    path = figures.kernel_explorer(4, 2).svg.partition('id="curve" d="M')[2].partition('"')[0]
+    points = [tuple(map(float, point.split())) for point in path.split("L")]
+    near = [y for x, y in points if figures._x(600) < x < figures._x(650)]
+    assert min(near) == pytest.approx(figures._y(0.9987), abs=0.06)

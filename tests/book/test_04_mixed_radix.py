@@ -394,6 +394,15 @@ def test_explorable_says_what_it_shows():
     assert "reach 173 of 1600 bytes" in figures.mixed_radix_knob(1, 25).svg  # the second setting in the text
 
 
+@pytest.mark.parametrize(("b", "factor"), [(0.625, 8), (1, 25), (0, 64), (2, 2)])
+def test_explorable_has_one_axis_for_all_factors(b, factor):
+    """Two settings can be compared: the same speed is at the same height."""
+    drawn = re.search(r'class="speed" points="([^"]*)"', figures.mixed_radix_knob(b, factor).svg)[1]
+    heights = torch.tensor([float(point.split(",")[1]) for point in drawn.split()], dtype=torch.float64)
+    wanted = figures.TOP - figures.HIGH * speeds(64, factor, b).log() / math.log(64)
+    assert torch.allclose(heights, wanted, atol=0.06)
+
+
 @pytest.mark.parametrize("b", [0, 0.25, 0.625, 1, 2])
 def test_explorable_draws_the_packages_numbers(b):
     taken = torch.tensor([figures._taken(t, b) for t in range(32)], dtype=torch.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
@@ -16,9 +17,11 @@ import torch.nn.functional as F
 
 import rope_lessons as rl
 from rope_lessons.figures import entropy as figures
+from rope_lessons.lab.table.published import published_rows
 from rope_lessons.models import byte_lm
 from rope_lessons.stored import results
 
+CHAPTER = (Path(__file__).parents[2] / "book" / "06_entropy.md").read_text("utf8")
 STORED = results("entropy")
 
 
@@ -704,3 +707,36 @@ def test_library_swinv2():
         assert torch.allclose(layer(x)[0], cut, atol=1e-6)
         layer.logit_scale.fill_(math.log(50))
         assert not torch.allclose(layer(x)[0], cut, atol=1e-4)
+
+
+# --- numbers in the text --------------------------------------------------------------------------------------------
+
+
+def test_numbers_by_hand():
+    """Of the head over five words, and of the box at the top: as printed they add up."""
+    largest = math.exp(2) / (math.exp(2) + 4)
+    total = math.log(math.exp(2) + 4)
+    found = f"{largest:.4f} \\cdot 2 = {total:.3f} - {2 * largest:.3f} = {total - 2 * largest:.3f}$ nats"
+    assert found in CHAPTER
+    assert round(total, 3) - round(2 * largest, 3) == pytest.approx(round(total - 2 * largest, 3))
+    odds = 0.85 / 0.15
+    for keys in (511, 4095):
+        assert f"\\log({keys} \\cdot {odds:.3f}) = {math.log(keys * odds):.2f}$" in CHAPTER
+
+
+def test_normalised_keys_beside_the_published_tables():
+    """Ahead of NTK without a scale, behind NTK-mixed with log n on copies; the cosine is behind YaRN on both texts."""
+    rows = {row.name: row for row in published_rows()}
+    for name in ("NTK-fixed", "NTK-mixed"):
+        assert rows["KNA"].repeated > rows[name].repeated
+        assert rows["KNA"].natural > rows[name].natural
+    assert rows["NTK-logn-mixed"].repeated == 68.91 > rows["KNA-logn"].repeated
+    assert (rows["Baseline+YaRN"].repeated, rows["Baseline+YaRN"].natural) == (80.10, 47.45)
+    assert rows["CosA"].repeated < 80.10
+    assert rows["CosA"].natural < 47.45
+
+
+def test_the_cosine_is_not_surely_ahead_of_a_scaled_ntk():
+    cosine = accuracy("cosine", "rope", "none", 512)
+    assert min(cosine) > max(case(PLAIN, "ntk-aware-64", 512))
+    assert min(cosine) < max(accuracy("plain", "ntk-aware-64", "log-n-after", 512))

@@ -24,6 +24,7 @@ from rope_lessons.lab.table.published import beside_published, published_rows
 from rope_lessons.lab.table.scoring import SETS
 from rope_lessons.lab.text import Piece as TextPiece
 from rope_lessons.lab.text import natural_windows, prepare, repeated_windows
+from rope_lessons.scoreboard.summary import Pair, agreement, rank_correlation
 from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
@@ -153,9 +154,9 @@ def test_names_of_rows_in_pictures():
 
 def test_rank_correlation():
     assert figures.ranks([0.1, 0.5, 0.5, 0.2]) == [4, 1.5, 1.5, 3]
-    assert figures.rank_correlation([1, 2, 3], [4, 5, 9]) == pytest.approx(1)
-    assert figures.rank_correlation([1, 2, 3], [9, 5, 4]) == pytest.approx(-1)
-    assert figures.rank_correlation([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(0.8)
+    assert rank_correlation([1, 2, 3], [4, 5, 9]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3], [9, 5, 4]) == pytest.approx(-1)
+    assert rank_correlation([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(0.8)
 
 
 def test_explorable_says_what_the_table_says():
@@ -301,7 +302,7 @@ def test_what_holds_in_both_tables():
     assert abs(gain("ntk-mixed", "ntk-fixed")[0]) < 2
     for kind in SETS:
         _, published, ours = zip(*beside_published(LINES, kind), strict=True)
-        assert figures.rank_correlation(published, ours) > 0.5
+        assert rank_correlation(published, ours) > 0.5
 
 
 def test_what_does_not():
@@ -468,3 +469,27 @@ def test_commands_of_the_chapter():
 
 def test_sizes_in_the_text():
     assert 300 < sizes.parameters("gau-96m") / recipe_of()["parameters"] < 400
+
+
+def test_methods_that_the_table_lacks():
+    names = " ".join(row_names(LINES))
+    for name in ("by-parts", "llama3", "longrope", "self-extend"):
+        assert name not in names
+    assert "NTK-by-parts, Llama 3's rule, LongRoPE and Self-Extend are not among them" in CHAPTER
+
+
+def test_the_scale_decides_how_far_a_look_up_of_hwfa2_carries():
+    """About as many keys at home, and at 512 bytes only with log n."""
+
+    def found(row: str, times: int) -> float:
+        return pick(LINES, row, "passkey", times, "found").value
+
+    bare, scaled = "hwfa2-w8-f1", "hwfa2-w8-f1-logn"
+    assert abs(found(bare, 1) - found(scaled, 1)) < 0.05 < 0.25 < found(bare, 1)
+    assert found(bare, 8) < 0.02 < 0.25 < found(scaled, 8)
+
+
+def test_within_the_better_half_the_ranks_hardly_agree():
+    for kind in SETS:
+        found = agreement([Pair(*row) for row in beside_published(LINES, kind)])
+        assert found.better_half < 0.4 < 0.7 < found.all

@@ -417,3 +417,24 @@ def test_library_torch_returns_the_log_sum_exp():
     scores = (q @ q.mT / 8**0.5).masked_fill(torch.ones(7, 7).triu(1).bool(), -math.inf)
     torch.testing.assert_close(lse.to(scores), scores.logsumexp(-1), atol=1e-6, rtol=1e-6)
     assert isinstance(F.scaled_dot_product_attention(q, q, q), Tensor)
+
+
+def test_targets_by_counts_at_the_share_of_flash_attention_2():
+    """The H200 meets all three, the T4, which has no sliding window in its kernels, one."""
+    for card, slides, met in ((H200, True, 3), (T4, False, 1)):
+        ratios = [
+            (figures.gpu_ratio(1024 * times, 1024, 0.35, card=card, slides=slides), target)
+            for times, (target, _) in targets.SPEED["cuda"].items()
+        ]
+        assert len(ratios) == 3
+        assert sum(ratio <= target for ratio, target in ratios) == met
+    assert "The T4, without a sliding window, misses two of three even so." in CHAPTER
+
+
+def test_tiles_and_exponentials():
+    """With 128 queries in a tile 128 operations per byte, below the ridge; the exponentials take half of the time."""
+    tile, number_bytes, dim = 128, 2, 128
+    assert f"{2 * tile // number_bytes} for $B = 128$, below the ridge" in CHAPTER
+    assert 2 * tile / number_bytes < min(card.ridge for card in (H200, T4))
+    products, exponentials = 4 * dim / H200.flops, 1 / 3.9e12  # seconds per pair
+    assert exponentials / products == pytest.approx(0.5, abs=0.01)
