@@ -8,7 +8,7 @@ module: ``sinusoidal``, ``rotary``, ``radix``, ``mixed_radix``, ``circles``, ``e
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rope_lessons import (
     circles,
@@ -35,7 +35,6 @@ from rope_lessons.circles import (
 )
 from rope_lessons.engine import KVCache, attention, explain_backend
 from rope_lessons.entropy import log_n_scale
-from rope_lessons.hf import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
 from rope_lessons.local import alibi_slopes
 from rope_lessons.methods import METHODS, Method
 from rope_lessons.mixed_radix import mixed_radix_frequencies
@@ -43,6 +42,9 @@ from rope_lessons.radix import dynamic_ntk_frequencies, ntk_frequencies, pi_freq
 from rope_lessons.rotary import apply_rotary, half_to_interleaved, interleaved_to_half, rotary_table
 from rope_lessons.schemes import FrequencySpec, LogN, Plan, Scheme, scheme
 from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding
+
+if TYPE_CHECKING:
+    from rope_lessons.hf import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
 
 __version__ = "0.1.0"
 
@@ -94,21 +96,18 @@ __all__ = [
     "yarn_frequencies",
 ]
 
-_LAZY = (
-    "chomsky",
-    "exercises",
-    "figures",
-    "lab",
-    "models",
-    "scoreboard",
-)  # imported on first use: few programs need them
+# Imported on first use: few programs need them.
+_MODULES = ("chomsky", "exercises", "figures", "lab", "models", "scoreboard")
+_OF_HF = ("plan_from_hf", "plan_to_hf", "scheme_from_hf", "scheme_to_hf")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_MODULES, *_OF_HF})
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
+    if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
+    if name in _OF_HF:
+        return getattr(hf, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

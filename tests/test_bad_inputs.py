@@ -92,6 +92,12 @@ def attended(q: Any, k: Any, v: Any, frequencies: Any) -> Any:
     return rl.nn.Attention(ROPE)(q, k, v, frequencies=frequencies)
 
 
+def resized(rows: Any, how: Any) -> Any:
+    embed = rl.nn.LearnedEmbedding(3, 2)
+    embed.resize(rows, how)
+    return embed.weight
+
+
 def of_mask(mask_mod: Any, **arguments: Any) -> Any:
     return rl.local.dense_mask(mask_mod(**arguments), P3, P3)
 
@@ -224,6 +230,14 @@ ENTRIES: dict[str, Entry] = {
     "nn.RotaryEmbedding()": (turned, {"x": X, "positions": P3, "length": 9}),
     "nn.RotaryEmbedding(), counted": (lambda x: turned(x, None, None), {"x": X}),
     "nn.Attention": (rl.nn.Attention, {"scheme": ROPE, "learned_frequencies": False}),
+    "nn.SinusoidalEmbedding": (
+        rl.nn.SinusoidalEmbedding,
+        {"dim": 8, "base": 10.0, "scale": 1.0, "learned": False},
+    ),
+    "nn.SinusoidalEmbedding()": (rl.nn.SinusoidalEmbedding(8), {"x": X, "positions": P3}),
+    "nn.LearnedEmbedding": (rl.nn.LearnedEmbedding, {"rows": 9, "dim": 8, "std": 0.1}),
+    "nn.LearnedEmbedding()": (rl.nn.LearnedEmbedding(9, 8), {"x": X, "positions": P3}),
+    "nn.LearnedEmbedding.resize": (resized, {"rows": 9, "how": "keep"}),
     "nn.Attention()": (attended, {"q": X, "k": X, "v": X, "frequencies": OMEGA}),
     **{
         f"from_hf {rope['rope_type']}": (

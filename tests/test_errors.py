@@ -1785,6 +1785,44 @@ CASES: dict[str, list[Case]] = {
             ValueError,
             "learned_frequencies must be False for a scheme without frequencies, got True",
         ),
+        (lambda: rl.nn.SinusoidalEmbedding(7), ValueError, "dim must be an even int of at least 2, got 7"),
+        *not_positive("base", lambda v: rl.nn.SinusoidalEmbedding(8, base=v)),
+        *not_positive("scale", lambda v: rl.nn.SinusoidalEmbedding(8, scale=v)),
+        *not_a_flag("learned", lambda v: rl.nn.SinusoidalEmbedding(8, learned=v)),
+        (
+            lambda: rl.nn.SinusoidalEmbedding(8)(torch.ones(2, 5, 6)),
+            ValueError,
+            "x must have shape (..., seq, dim) with dim = 8, got (2, 5, 6)",
+        ),
+        (
+            lambda: rl.nn.SinusoidalEmbedding(8)(torch.ones(2, 5, 8), torch.arange(4)),
+            ValueError,
+            "positions must have shape (5,) or (2, 5), as x has tokens, got (4,)",
+        ),
+        *not_a_count("rows", lambda v: rl.nn.LearnedEmbedding(v, 8), 1),
+        *not_a_count("dim", lambda v: rl.nn.LearnedEmbedding(9, v), 1),
+        (lambda: rl.nn.LearnedEmbedding(9, 8, std=-1), ValueError, "std must be a finite number of at least 0, got -1"),
+        (
+            lambda: rl.nn.LearnedEmbedding(9, 8)(torch.ones(10, 8)),
+            ValueError,
+            "positions must be from 0 to 8: the learned table has 9 rows and ends there, got 9",
+        ),
+        (
+            lambda: rl.nn.LearnedEmbedding(9, 8)(torch.ones(1, 8), torch.tensor([-1])),
+            ValueError,
+            "positions must be from 0 to 8: the learned table has 9 rows and ends there, got -1",
+        ),
+        (
+            lambda: rl.nn.LearnedEmbedding(9, 8)(torch.ones(1, 8), torch.tensor([math.nan]).double()),
+            ValueError,
+            "positions must be from 0 to 8: the learned table has 9 rows and ends there, got nan",
+        ),
+        *not_a_count("rows", lambda v: rl.nn.LearnedEmbedding(9, 8).resize(v), 1),
+        (
+            lambda: rl.nn.LearnedEmbedding(9, 8).resize(9, "stretch"),
+            ValueError,
+            "how must be one of 'interpolate', 'keep', got 'stretch'",
+        ),
     ],
 }
 TABLE_OF_CASES = [(name, *case) for name, cases in CASES.items() for case in cases]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,6 +55,7 @@ from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.text import repeated_windows
 from rope_lessons.models import byte_lm, language_model, masked_lm, recall
 from rope_lessons.schemes import SCHEMES
+from rope_lessons.scoreboard.recipe import Recipe as ScoreboardRecipe
 from rope_lessons.streaming import streaming_attention
 from tests.public import PUBLIC
 
@@ -311,8 +313,11 @@ def of_modules() -> list[Tensor]:
     rotary = moved(rl.nn.RotaryEmbedding(FrequencySpec("rope", dim=8), learned=True))
     attention = moved(rl.nn.Attention(rl.scheme("rerope", dim=8, window=4), learned_frequencies=True))
     grown = rl.nn.RotaryEmbedding(FrequencySpec("dynamic-ntk", dim=8, factor=2, train_length=4))
+    sinusoids, table = (moved(m) for m in (rl.nn.SinusoidalEmbedding(8, learned=True), rl.nn.LearnedEmbedding(9, 8)))
     q, k, v = qkv()
-    return [rotary(q), rotary(q, P()), grown(q), grown(q, P(), length=9), attention(q, k, v)]
+    added = [module(q, where) for module in (sinusoids, table) for where in (None, P(), P().double())]
+    table.resize(20)
+    return [rotary(q), rotary(q, P()), grown(q), grown(q, P(), length=9), attention(q, k, v), *added, table(q)]
 
 
 def called(function: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[], Any]:
@@ -609,6 +614,21 @@ def test_lab_training(size: str, optimizer: str, scheme: str, watch: Watch, monk
     assert training._shared([numbers()], False, training.Team(CUDA)) == ([1.0], True)
     held = [value for value in training.state(made, optimizing).values() if value.ndim]
     assert_on_cuda(held)
+
+
+@pytest.mark.parametrize("name", ["sinusoidal-shifted", "learned-pi", "rope-per-head", "random-positions"])
+def test_rows_of_the_scoreboard(name: str, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that no plan says whole, in training and at test."""
+    tiny = replace(TINY["transformer"], kv_heads=2)
+    monkeypatch.setitem(sizes.SIZES, "tiny", tiny)
+    recipe = ScoreboardRecipe("tiny", name, home=32, train_length=32, batch=4)
+    made = sizes.build(recipe.config, 0, recipe.row.method.train, CUDA)
+    zero_gradients(made, monkeypatch)
+    optimizing = training.OPTIMIZERS["adamw"](made, recipe)
+    run = training.Run(recipe, CORPUS, training.Team(CUDA), training.Objective(made, recipe.row), optimizing)
+    assert_on_cuda([run.step(number) for number in range(2)])
+    assert not watch.reads
+    assert_on_cuda(scoring.score(made, recipe.row, whole(3, 129)))
 
 
 @pytest.mark.parametrize("size", TINY)
