@@ -437,8 +437,8 @@ def dials_explorable(
     script = f"const FRAMES = {json.dumps(frames, separators=(',', ':'), ensure_ascii=False)};\n{SCRIPT}"
     caption = f"""One hand for each pair of channels, from fast to slow; all start at three o'clock and turn
         counter-clockwise. Blue: the angles that training on {train_length} tokens showed. Red: what only a longer text
-        reaches. The wedge in the middle, and the number below, is what one token turns. Make the red disappear, and
-        watch what it does to the first wedge."""
+        reaches. The wedge in the middle, and the number below, is what one token turns; it is orange where a method
+        has slowed the hand. Make the red disappear, and watch what it does to the first wedge."""
     alt = f"""{len(first)} dials, from fast to slow, with buttons for the method, the length and the factor. At first:
         {_spoken(rows[method, factor, length], first)}."""
     return Explorable(name, alt, caption, knobs, _picture(_title(method, factor, length), first, length), script, STYLE)
