@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, Lab, WrongKind
+from rope_lessons.schemes import scheme
 
 
 def _digits(n: int, base: int, length: int) -> list[int]:
@@ -58,6 +60,48 @@ def _seen_distance(m: int, n: int, now: float, then: float) -> float:
     return (m * now - n * then) / now
 
 
+def _came_round(dim: int, seen: int, base: float, turn: float = 2 * math.pi) -> int:
+    """How many hands went all the way round, which is the number of the first that did not."""
+    return sum((seen - 1) * base ** (-2 * t / dim) >= turn for t in range(dim // 2))
+
+
+def _factor_needed(dim: int, seen: int, wanted: int, base: float) -> float:
+    longer = max(1.0, (wanted - 1) / (seen - 1))
+    return longer ** ((dim / 2 - 1) / _came_round(dim, seen, base))
+
+
+LAB_HOME, LAB_LONG = 61.2, 55.0  # percent of all bytes: at 64, and at eight times that
+
+
+def _lab(answer: Any) -> str:
+    """What the first seed of the scoreboard's model does with these sixteen speeds."""
+    if isinstance(answer, (str, dict)) or not hasattr(answer, "__len__") or len(answer) != 16:
+        raise WrongKind("give a list of 16 speeds, one for each hand: nothing else may change")
+    try:
+        speeds = [float(speed) for speed in answer]
+    except (TypeError, ValueError):
+        raise WrongKind("give a list of 16 speeds, one for each hand: they must be numbers") from None
+    if not all(1e-6 <= speed <= 1e6 for speed in speeds):
+        raise WrongKind("a speed is the new frequency divided by the old one: a number above 0, at least 1e-6")
+    from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
+
+    slower = tuple(1 / speed for speed in speeds)
+    lists: dict[str, Any] = {"short_factor": slower, "long_factor": slower}
+    tried = scheme("longrope", dim=32, factor=8.0, train_length=64, rotary_scale=1.0, **lists)
+    model, texts = live.load(), live.windows()[:32]
+    home, long = (live.percent(model, tried, texts, length) for length in (64, 512))
+    told = f"you predict {home:.1f} % of the bytes at 64 and {long:.1f} % at 512"
+    if long < LAB_LONG:
+        return f"512 bytes are still too long: {told}; {LAB_LONG:g} % at 512 are wanted"
+    if home < LAB_HOME:
+        return f"the price at home is too high: {told}; {LAB_HOME:g} % at 64 are wanted"
+    return ""
+
+
+def _aware_speeds(factor: float, pairs: int = 16) -> list[float]:
+    return [factor ** (-t / (pairs - 1)) for t in range(pairs)]
+
+
 _OMEGAS = [1.0, 0.2, 0.04]
 
 
@@ -68,7 +112,64 @@ def _clock(position: float) -> tuple[list[float], list[float]]:
     return turned, _OMEGAS
 
 
-EXERCISES = {
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference=[1.0] * 5 + _aware_speeds(128)[5:],
+        mistakes={
+            "512 bytes are still too long": _aware_speeds(8),  # NTK-aware with the ratio of the lengths
+            "512 bytes are still too long: you predict 2": [1 / 8] * 16,  # PI
+            "the price at home is too high": _aware_speeds(128),
+            "the price at home is too high: you predict 60.9": [1.0] * 5 + [1 / 8] * 11,  # a switch
+            # Cheating: a window changes no hand, and sees nothing of what is far.
+            "give a list of 16 speeds": scheme("rope", dim=32, visible_window=64),
+        },
+    ),
+    "factor_needed": Exercise(
+        reference=_factor_needed,
+        also=(
+            lambda dim, seen, wanted, base: (
+                max(1.0, wanted / seen) ** ((dim / 2 - 1) / _came_round(dim, seen + 1, base))
+            ),
+        ),
+        cases=[
+            (128, 4096, 32_768, 10_000.0),
+            (32, 64, 512, 10_000.0),
+            (128, 8192, 131_072, 500_000.0),
+            (8, 64, 253, 10_000.0),
+            (64, 512, 300, 10_000.0),
+        ],
+        mistakes={
+            "this is the ratio of the lengths: with that factor the first open hand is slowed too little": (
+                lambda dim, seen, wanted, base: max(1.0, (wanted - 1) / (seen - 1))
+            ),
+            "the exponent is the wrong way round: solve the reach for the factor": (
+                lambda dim, seen, wanted, base: (
+                    max(1.0, (wanted - 1) / (seen - 1)) ** (_came_round(dim, seen, base) / (dim / 2 - 1))
+                )
+            ),
+            "the last pair has number d/2 - 1, and that is what the exponent is divided by": (
+                lambda dim, seen, wanted, base: (
+                    max(1.0, (wanted - 1) / (seen - 1)) ** (dim / 2 / _came_round(dim, seen, base))
+                )
+            ),
+            "off by one: t* is the first hand that did not come round, not the last that did": (
+                lambda dim, seen, wanted, base: (
+                    max(1.0, (wanted - 1) / (seen - 1)) ** ((dim / 2 - 1) / (_came_round(dim, seen, base) - 1))
+                )
+            ),
+            "you forgot 2π: a turn is not one radian": (
+                lambda dim, seen, wanted, base: (
+                    max(1.0, (wanted - 1) / (seen - 1)) ** ((dim / 2 - 1) / _came_round(dim, seen, base, turn=1.0))
+                )
+            ),
+            "a text that fits needs no change: the factor is at least 1": (
+                lambda dim, seen, wanted, base: (
+                    ((wanted - 1) / (seen - 1)) ** ((dim / 2 - 1) / _came_round(dim, seen, base))
+                )
+            ),
+        },
+    ),
     "digits": Exercise(
         reference=_digits,
         cases=[(2026, 10, 4), (5, 2, 6), (0, 7, 2), (1999, 16, 3)],

@@ -17,19 +17,27 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
-    Choice,
-    Explorable,
-    Knob,
+    doubling_axis,
     legend_below,
     new_figure,
     over_seeds,
+    spoken,
     styled,
 )
+from rope_lessons.figures.scoreboard import measured
 from rope_lessons.radix import decode_position, ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table
 
-__all__ = ["radix_accuracy", "radix_digits", "radix_hands", "radix_noise", "radix_ratios"]
+__all__ = [
+    "radix_accuracy",
+    "radix_budget",
+    "radix_digits",
+    "radix_lengths",
+    "radix_noise",
+    "radix_ratios",
+    "radix_reading",
+]
 
 
 @styled
@@ -145,79 +153,97 @@ def radix_accuracy(rows: Table, names: Mapping[str, str]) -> tuple[MatplotlibFig
     return figure, alt
 
 
-# --- the explorable: eight hands, and the arc that training never showed ------------------------------------------
-
-HANDS, TRAINED = 8, 512
-METHODS = ("plain RoPE", "PI", "NTK old", "NTK fixed", "NTK aware")
-
-
-def _ratio(method: int, t: int, factor: float) -> float:
-    share = factor ** (1 / HANDS)
-    return (1.0, 1 / factor, share**-t, share ** -(t + 1), factor ** (-t / (HANDS - 1)))[method]
-
-
-def _dial(t: int, method: int, factor: int) -> str:
-    """One hand. The pie is what training showed, the ring what the longer text adds, the line its last position."""
-    x, y = 80 + 160 * (t % 4), 132 + 206 * (t // 4)
-    omega, ratio = 10_000 ** (-t / HANDS), _ratio(method, t, factor)
-    angle = (TRAINED * factor - 1) * omega * ratio
-    seen = min(100.0, (TRAINED - 1) * omega / (2 * math.pi) * 100)
-    new = max(0.0, min(100.0, angle / (2 * math.pi) * 100) - seen)
-    circle = f'<circle cx="{x}" cy="{y}" pathLength="100" fill="none" transform="rotate(-90 {x} {y})"'
-    return (
-        f'<circle cx="{x}" cy="{y}" r="54" fill="none" stroke="#666"/>'
-        f'{circle} r="22" stroke="#8ec6e8" stroke-width="44" stroke-dasharray="{seen:.1f} 100"/>'
-        f'{circle} r="49" stroke="{RED}" stroke-width="10" stroke-dasharray="0 {seen:.1f} {new:.1f} 100" class="new"/>'
-        f'<line x1="{x}" y1="{y}" x2="{x + 44 * math.sin(angle):.1f}" y2="{y - 44 * math.cos(angle):.1f}" '
-        f'stroke="#000" stroke-width="4" class="hand"/>'
-        f'<text x="{x}" y="{y - 64}">pair {t}</text>'
-        f'<text x="{x}" y="{y + 78}" class="speed">speed {ratio + 1e-9:.3f}</text>'
-        f'<text x="{x}" y="{y + 103}" class="share">new {new:.0f} %</text>'
-    )
-
-
-def _title(method: int, factor: int) -> str:
-    return f"{METHODS[method]}, {TRAINED * factor} tokens after training on {TRAINED}"
+@styled
+def radix_reading(factor: float = 8.0, error: float = 0.3, count: int = 7) -> tuple[MatplotlibFigure, str]:
+    """Where the fastest hand stands after each token, and the tokens that a reading with an error cannot tell apart."""
+    figure, axes = new_figure(1, 2, height=3.6)
+    turn = torch.linspace(0, 2 * math.pi, 200)
+    told = []
+    for axis, (name, speed) in zip(
+        axes, (("as in training", 1.0), (f"PI, factor {factor:g}", 1 / factor)), strict=True
+    ):
+        middle = count // 2
+        wedge = torch.linspace(middle * speed - error, middle * speed + error, 40)
+        x, y = ([0.0, *edge.tolist(), 0.0] for edge in (wedge.cos(), wedge.sin()))
+        axis.fill(x, y, color=ORANGE, alpha=0.35, linewidth=0)
+        axis.plot(turn.cos(), turn.sin(), color=GREY, linewidth=1)
+        inside = [m for m in range(count) if abs(m - middle) * speed < error]
+        told.append(inside)
+        for m in range(count):
+            x, y = math.cos(m * speed), math.sin(m * speed)
+            axis.plot(x, y, "o", color=ORANGE if m in inside else BLUE, markersize=7)
+            out = 1.2 if speed == 1 or m % 2 == 0 else 1.42  # where they are crowded, in two rings
+            axis.text(out * x, out * y, str(m), ha="center", va="center", fontsize=12)
+        axis.set(aspect="equal", xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), xticks=[], yticks=[])
+        axis.set_title(name, fontsize=13)
+        axis.grid(False)
+        axis.spines[:].set_visible(False)
+    alt = f"""Two circles with the fastest hand's place after tokens 0 to {count - 1} as dots, and a wedge of
+        {error:g} radians to either side of token {count // 2}. As in training the dots are one radian apart, and the
+        wedge holds token {count // 2} alone. Under PI they are {1 / factor:g} radian apart, and the wedge holds tokens
+        {told[1][0]} to {told[1][-1]}."""
+    return figure, alt
 
 
-RADIX_SCRIPT = r"""
-    const k = value.factor, m = value.method, L = Math.pow(k, 1 / 8);
-    const names = ["plain RoPE", "PI", "NTK old", "NTK fixed", "NTK aware"];
-    svg.querySelector(".title").textContent = `${names[m]}, ${512 * k} tokens after training on 512`;
-    const news = svg.querySelectorAll(".new"), hands = svg.querySelectorAll(".hand");
-    const speeds = svg.querySelectorAll(".speed"), shares = svg.querySelectorAll(".share");
-    for (let t = 0; t < 8; t++) {
-      const omega = Math.pow(10000, -t / 8);
-      const ratio = [1, 1 / k, Math.pow(L, -t), Math.pow(L, -(t + 1)), Math.pow(k, -t / 7)][m];
-      const angle = (512 * k - 1) * omega * ratio;
-      const seen = Math.min(100, 511 * omega / (2 * Math.PI) * 100);
-      const fresh = Math.max(0, Math.min(100, angle / (2 * Math.PI) * 100) - seen);
-      const x = 80 + 160 * (t % 4), y = 132 + 206 * Math.floor(t / 4);
-      news[t].setAttribute("stroke-dasharray", `0 ${seen.toFixed(1)} ${fresh.toFixed(1)} 100`);
-      hands[t].setAttribute("x2", (x + 44 * Math.sin(angle)).toFixed(1));
-      hands[t].setAttribute("y2", (y - 44 * Math.cos(angle)).toFixed(1));
-      speeds[t].textContent = `speed ${(ratio + 1e-9).toFixed(3)}`;
-      shares[t].textContent = `new ${fresh.toFixed(0)} %`;
+@styled
+def radix_budget(dim: int = 8, train_length: int = 64, factor: float = 8.0) -> tuple[MatplotlibFigure, str]:
+    """How each pair pays the factor: a part in crowding, the rest in stretch, as areas of one bar in doublings."""
+    plain = rope_frequencies(dim)
+    methods = {
+        "unchanged": plain,
+        "PI": pi_frequencies(dim, factor),
+        "NTK-aware": ntk_frequencies(dim, factor, variant="aware"),
     }
-"""
+    is_open = (train_length * plain < 2 * math.pi).tolist()
+    figure, axes = new_figure(len(methods), 1, height=2.0 * len(methods) + 1.2, sharex=True)
+    whole = math.log2(factor)
+    said = []
+    for axis, (name, frequencies) in zip(axes, methods.items(), strict=True):
+        crowding = (plain / frequencies).log2().tolist()
+        for t, paid in enumerate(crowding):
+            axis.bar(t, paid, color=ORANGE, width=0.8)
+            axis.bar(t, whole - paid, bottom=paid, color=RED if is_open[t] else BLUE, width=0.8)
+        axis.set_ylabel(name)
+        axis.set_ylim(0, whole)
+        axis.set_yticks(range(int(whole) + 1), [f"×{2**k}" for k in range(int(whole) + 1)])
+        axis.grid(axis="x", visible=False)
+        said.append(f"{name}: {spoken((2**paid for paid in crowding), 2)}")
+    axes[-1].set_xticks(range(dim // 2))
+    axes[-1].set_xlabel("pair t, fast to slow")
+    for color, label in (
+        (ORANGE, "crowding"),
+        (BLUE, "stretch of a hand that has been all the way round"),
+        (RED, "stretch of a hand that has not: new angles"),
+    ):
+        axes[0].bar(0, 0, color=color, label=label)
+    legend_below(figure, axes[0], columns=1)
+    alt = f"""Three panels with a bar for each of {dim // 2} pairs, all bars {factor:g} high on a scale of doublings.
+        The lower part of a bar is crowding, the rest stretch, in red for pairs {is_open.index(True)} to
+        {dim // 2 - 1}, which have not been all the way round. Crowding of each pair, {"; ".join(said)}."""
+    return figure, alt
 
 
-def radix_hands(method: int = 0, factor: int = 8) -> Explorable:
-    """Eight hands of RoPE (d = 16, base 10 000, trained on 512 tokens) under the methods of chapter 03."""
-    dials = "".join(_dial(t, method, factor) for t in range(HANDS))
-    svg = (
-        '<svg viewBox="0 0 640 446" style="width:100%;height:auto;background:none" font-family="sans-serif" '
-        'font-size="22" text-anchor="middle" fill="#1a1a1a">'
-        f'<text x="320" y="30" class="title" font-weight="bold">{_title(method, factor)}</text>{dials}</svg>'
-    )
-    alt = f"""Eight dials, one for each pair of channels, from fast to slow. A blue pie shows the angles that training
-        on {TRAINED} tokens showed: the full dial for pairs 0 to 3, then 81, 26, 8 and 3 percent. A red ring shows the
-        angles that a longer text adds. With plain RoPE and a factor of 8 it covers 19, 74, 57 and 18 percent of the
-        dials of pairs 4 to 7. With PI there is no red and every pair is 8 times slower. With NTK the slow pairs have
-        next to no red, the middle pairs keep some, and the fast pairs keep most of their speed."""
-    caption = """Blue: angles that training showed. Red ring: angles that the longer text adds. Line: the hand at the
-        last token. Speed: new frequency divided by old. Press PI: the red is gone, and every hand is slow. Press one of
-        the three NTK: fast hands are fast again, the slowest hands have next to no red, and some red is left in the
-        middle."""
-    knobs = (Choice("method", "Method", dict(enumerate(METHODS)), method), Knob("factor", "factor κ", 1, 16, factor))
-    return Explorable("radix-hands", alt, caption, knobs, svg, RADIX_SCRIPT)
+@styled
+def radix_lengths(
+    lines: Table, names: Mapping[str, str], *, reach: float, train_length: int = 64
+) -> tuple[MatplotlibFigure, str]:
+    """All bytes against the length of the text, some rows of the scoreboard, and the reach that was computed."""
+    figure, axis = new_figure(height=4.4)
+    lengths = (64, 128, 256, 512)
+    said = []
+    for (row, name), color, marker in zip(names.items(), (GREY, RED, BLUE, GREEN, ORANGE), "osD^v", strict=False):
+        found = [measured(lines, row, "natural", length) for length in lengths]
+        mean = [each[0] for each in found]
+        bars = [[m - low for m, low, _ in found], [high - m for m, _, high in found]]
+        axis.errorbar(lengths, mean, bars, color=color, marker=marker, capsize=3, label=name)
+        said.append(f"{name}: {spoken(mean, 0)}")
+    axis.axvline(reach, color="black", linewidth=1, linestyle="--")
+    axis.text(reach * 1.03, 3, f"reach, {reach:.0f}", va="bottom")
+    doubling_axis(axis, lengths)
+    axis.set_ylim(0, None)
+    axis.set_xlabel(f"length of the text, bytes (trained on {train_length})")
+    axis.set_ylabel("next byte right, %")
+    legend_below(figure, axis)
+    alt = f"""Percent of bytes predicted right against the length of the text, {spoken(lengths, 0)} bytes, with 95 %
+        intervals, and a dashed line at {reach:.0f} bytes. {"; ".join(said)}."""
+    return figure, alt

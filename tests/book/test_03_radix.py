@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 import sympy
@@ -313,29 +312,107 @@ def test_raw_keys_are_not_reading_at_once():
     assert apart["ntk-aware"] < 1e-3
 
 
-# --- the explorable and its text -----------------------------------------------------------------------------------
+# --- the lesson's toy, its figures and its numbers -------------------------------------------------------------------
 
 
-def test_explorable_says_what_it_shows():
-    """The shares in the alternative text are those in the picture."""
-    svg = figures.radix_hands().svg
-    assert re.findall(r"new (\d+) %", svg) == ["0", "0", "0", "0", "19", "74", "57", "18"]
-    seen = [float(s) for s in re.findall(r'stroke-dasharray="([\d.]+) 100"', svg)]
-    assert [round(s) for s in seen] == [100, 100, 100, 100, 81, 26, 8, 3]
-    assert re.findall(r"new (\d+) %", figures.radix_hands(method=1).svg) == ["0"] * 8
+def test_eq_radix_error():
+    """Read with the slowed hands, the position is off by κ times as much; NTK-aware leaves the error as it was."""
+    plain = rl.rope_frequencies(8)
+    errors = torch.tensor([0.3, -0.1, 0.05, 0.1], dtype=torch.float64)
+    for slowed, growth in ((plain, 1), (rl.pi_frequencies(8, 8), 8), (rl.ntk_frequencies(8, 8, variant="aware"), 1)):
+        for position in (0.0, 37.0, 400.0):
+            read = rl.radix.decode_position(noisy_clock(position, slowed, errors), slowed)
+            assert read.item() - position == pytest.approx(growth * 0.3, abs=1e-9)
+    assert pytest.approx(2.4) == 8 * 0.3
+    assert 2 < 8 * 0.3 < 3  # tokens 1 to 5 look like token 3
 
 
-@pytest.mark.parametrize("method", range(5))
-def test_explorable_speeds_are_the_packages(method):
-    """The closed forms that the script uses are the package's frequencies."""
-    frequencies = rl.rope_frequencies(16)
-    exact = [
-        frequencies,
-        rl.pi_frequencies(16, 8),
-        *(rl.ntk_frequencies(16, 8, variant=v) for v in ("old", "fixed", "aware")),
+def test_four_hands_by_hand():
+    """The table of the section: three gears from 10 to 20; the first open hand and how far a factor of 8 reaches."""
+    assert rl.ntk_frequencies(8, 8, variant="aware").tolist() == pytest.approx([1, 1 / 20, 1 / 400, 1 / 8000])
+    assert speeds(8, 8, "aware").tolist() == pytest.approx([1, 1 / 2, 1 / 4, 1 / 8])
+    assert pytest.approx(160_000) == 10_000 * 8 ** (8 / 6)
+    assert rl.radix.digits(torch.tensor([5749, 5750]), base=20, length=3).tolist() == [[9, 7, 14], [10, 7, 14]]
+    turned = rl.circles.turns(rl.rope_frequencies(8), 64)
+    assert (turned >= 1).tolist() == [True, True, False, False]
+    assert 63 * rl.rope_frequencies(8)[1] > 2 * math.pi
+    assert pytest.approx(253) == 1 + 63 * 8 ** (2 / 3)
+    shown = rl.figures.dials(dim=8, methods=["none", "PI", "NTK-aware"]).drawn
+    assert [[dial.new > 0 for dial in row] for row in shown[1:]] == [
+        [False, False, True, True],
+        [False, False, False, False],
+        [False, False, True, False],
     ]
-    drawn = torch.tensor([figures._ratio(method, t, 8) for t in range(8)], dtype=torch.float64)
-    assert torch.allclose(drawn, exact[method] / frequencies, rtol=1e-12)
+    assert round(10_000 ** (2 / 128), 3) == 1.155
+
+
+def test_reach_of_the_lesson():
+    assert pytest.approx(17.26, abs=0.005) == (32_767 / 4095) ** (63 / 46)
+    assert int((63 * rl.rope_frequencies(32) >= 2 * math.pi).sum()) == 5
+    assert pytest.approx(127) == 1 + 63 * 8 ** (5 / 15)
+    assert round((511 / 63) ** 3) == 534
+
+
+def test_figures_say_what_they_draw():
+    assert "wedge holds tokens 1 to 5" in figures.radix_reading().alt
+    assert "the wedge holds token 3 alone" in figures.radix_reading().alt
+    said = figures.radix_budget().alt
+    assert "in red for pairs 2 to 3" in said
+    assert "NTK-aware: 1.00, 2.00, 4.00, 8.00" in said
+    assert "PI: 8.00, 8.00, 8.00, 8.00" in said
+
+
+def board(row: str, metric: str, length: int) -> float:
+    line = results("scoreboard")["rows"].where(rung="small", row=row, metric=metric, length=length)
+    return round(100 * line["mean"][0], 1)
+
+
+def test_the_lessons_numbers_are_the_scoreboards():
+    natural = {
+        row: [board(row, "natural", n) for n in (64, 128, 256, 512)]
+        for row in ("rope", "pi", "ntk-aware", "rope-window")
+    }
+    ntk, plain, window = natural["ntk-aware"], natural["rope"], natural["rope-window"]
+    assert board("ntk-aware", "tax", 64) == 0.8
+    assert abs(ntk[1] - ntk[0]) < 1
+    assert ntk[1] > ntk[2] > ntk[3]
+    assert round(ntk[3] - plain[3]) == 9
+    assert natural["pi"][0] < plain[0] / 2
+    assert max(natural["pi"]) - min(natural["pi"]) < 1
+    assert natural["pi"][3] < plain[3]
+    for metric, length in (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)):
+        assert max(board(row, metric, length) for row in ("rope", "pi", "ntk-aware")) <= board(
+            "rope-window", metric, length
+        )
+    assert window[3] > ntk[3]
+
+
+def test_hands_of_the_scoreboards_model():
+    """The live tables of the lesson: fast hands must keep their speed, the others may be slowed; larger factors."""
+    from rope_lessons.scoreboard import live
+
+    model, texts = live.load(), live.windows()[:16]
+
+    def right(speeds):
+        slower = tuple(1 / speed for speed in speeds)
+        plan = rl.scheme(
+            "longrope", dim=32, factor=8, train_length=64, short_factor=slower, long_factor=slower, rotary_scale=1.0
+        )
+        return [live.percent(model, plan, texts, length) for length in (64, 512)]
+
+    plain, slowed = right([1] * 16), right([1 / 8] * 16)
+    fast, double = right([1 / 8] * 5 + [1] * 11), right([2] * 5 + [1] * 11)
+    others = right([1] * 5 + [1 / 8] * 11)
+    assert plain[0] - fast[0] > 0.85 * (plain[0] - slowed[0])  # nearly all of PI's damage
+    assert plain[0] - double[0] > 15
+    assert plain[0] - others[0] == pytest.approx(2.5, abs=0.3)
+    assert [plain[1], others[1]] == pytest.approx([34, 55], abs=0.6)
+    found = [right(speeds(32, factor, "aware").tolist()) for factor in (8, 64, 256, 534)]
+    assert others[1] - plain[1] > 0.8 * (max(long for _, long in found) - plain[1])
+    at_home, at_512 = zip(*found, strict=True)
+    assert list(at_home) == sorted(at_home, reverse=True)
+    assert max(at_512) == at_512[2]
+    assert at_512[2] - at_512[0] > 8
 
 
 # --- what the chapter says about libraries -------------------------------------------------------------------------
