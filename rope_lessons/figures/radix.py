@@ -164,8 +164,8 @@ def radix_reading(factor: float = 8.0, error: float = 0.3, count: int = 7) -> tu
     ):
         middle = count // 2
         wedge = torch.linspace(middle * speed - error, middle * speed + error, 40)
-        x, y = ([0.0, *edge.tolist(), 0.0] for edge in (wedge.cos(), wedge.sin()))
-        axis.fill(x, y, color=ORANGE, alpha=0.35, linewidth=0)
+        edge = [[0.0, *side.tolist(), 0.0] for side in (wedge.cos(), wedge.sin())]
+        axis.fill(*edge, color=ORANGE, alpha=0.35, linewidth=0)
         axis.plot(turn.cos(), turn.sin(), color=GREY, linewidth=1)
         inside = [m for m in range(count) if abs(m - middle) * speed < error]
         told.append(inside)
@@ -212,8 +212,8 @@ def radix_budget(dim: int = 8, train_length: int = 64, factor: float = 8.0) -> t
     axes[-1].set_xlabel("pair t, fast to slow")
     for color, label in (
         (ORANGE, "crowding"),
-        (BLUE, "stretch of a hand that has been all the way round"),
-        (RED, "stretch of a hand that has not: new angles"),
+        (BLUE, "stretch that shows nothing new"),
+        (RED, "stretch to new angles"),
     ):
         axes[0].bar(0, 0, color=color, label=label)
     legend_below(figure, axes[0], columns=1)
