@@ -351,6 +351,11 @@ def test_reach_of_the_lesson():
     assert int((63 * rl.rope_frequencies(32) >= 2 * math.pi).sum()) == 5
     assert pytest.approx(127) == 1 + 63 * 8 ** (5 / 15)
     assert round((511 / 63) ** 3) == 534
+    assert round((511 / 63) ** 1.5, 1) == 23.1
+    rows = [rl.figures.DialRow("", rl.ntk_frequencies(8, k, variant="aware"), 512) for k in (4, 8, 16, 24)]
+    drawn = rl.figures.dials(rows, dim=8).drawn
+    assert [any(dial.new > 0 for dial in row) for row in drawn] == [True, True, True, False]
+    assert len({row[0].step for row in drawn}) == 1
 
 
 def test_figures_say_what_they_draw():
