@@ -253,6 +253,13 @@ def test_two_hands_and_no_training() -> None:
         assert (query.split()[0], key) == ("rl-hand", "rl-hand rl-second")
     first = [angle for _, angle in hands[0]]
     assert first == pytest.approx([math.degrees(9) % 360, math.degrees(4) % 360], abs=0.06)
+    later = figures.dials([figures.DialRow("later", frequencies, 109, hands=(109, 104))], dim=8)
+    for one, moved, speed in zip(shown.drawn[0], later.drawn[0], frequencies.tolist(), strict=True):
+        assert one.between == pytest.approx(math.degrees(5 * speed), abs=1e-6)
+        assert moved.between == pytest.approx(one.between, abs=1e-6)
+    assert "rl-seen" not in shown._repr_html_().split("</style>")[1]
+    assert "Training" not in shown.alt
+    assert "5 tokens apart" in shown._repr_html_()
     shown = figures.dials([figures.DialRow("3 tokens on", frequencies, 3)], dim=8, train_length=None)
     row = drawn(shown._repr_html_())[0]
     assert [one.arcs["rl-seen"][0] for one in row] == pytest.approx(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, Lab, WrongKind
 from rope_lessons.rotary import apply_rotary
 from rope_lessons.sinusoidal import rope_frequencies
 
@@ -40,7 +41,56 @@ def _rotary_float32(x, positions, frequencies):
     return torch.cat((x0 * angles.cos() - x1 * angles.sin(), x0 * angles.sin() + x1 * angles.cos()), dim=-1)
 
 
-EXERCISES = {
+LAB_DIM, LAB_BACK, LAB_LENGTH = 16, 3, 8.0
+LAB_WANTED = {64: 75.0, 512: 45.0}  # tokens in the text: percent of the attention
+
+
+def _lab(answer: Any) -> str:
+    """How much of the attention of one head goes to the token three back, in a short text and in a long one."""
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        raise WrongKind("give a pair (q, k): a query and a key, for all tokens the same")
+    q, k = (torch.as_tensor(vector, dtype=torch.float64) for vector in answer)
+    if q.shape != (LAB_DIM,) or k.shape != (LAB_DIM,) or not bool(torch.isfinite(q).all() and torch.isfinite(k).all()):
+        raise WrongKind(f"query and key must be {LAB_DIM} finite numbers each, for every token the same")
+    if max(float(q.norm()), float(k.norm())) > LAB_LENGTH + 1e-6:
+        return f"an arrow is too long: neither q nor k may be longer than {LAB_LENGTH:g}"
+    frequencies = rope_frequencies(LAB_DIM)
+    found = {}
+    for length in LAB_WANTED:
+        last = torch.tensor([length - 1])
+        query = apply_rotary(q[None], last, frequencies, layout="interleaved")
+        keys = apply_rotary(k.expand(length, -1), torch.arange(length), frequencies, layout="interleaved")
+        weights = (keys @ query[0] / math.sqrt(LAB_DIM)).softmax(0)
+        found[length] = 100 * float(weights[-1 - LAB_BACK])
+    told = " and ".join(f"{share:.0f} % in {length} tokens" for length, share in found.items())
+    if found[64] < LAB_WANTED[64]:
+        return f"too little at home: {told}; {LAB_WANTED[64]:.0f} % in 64 tokens are wanted"
+    if found[512] < LAB_WANTED[512]:
+        return f"lost in the long text: {told}; {LAB_WANTED[512]:.0f} % in 512 tokens are wanted"
+    return ""
+
+
+def _lab_head(shares: list[float], back: int = LAB_BACK, length: float = LAB_LENGTH) -> tuple[Any, Any]:
+    """Query and key whose arrows have these shares of the squared length, the key's ahead by ``back`` tokens."""
+    size = (torch.tensor(shares, dtype=torch.float64) / sum(shares)).sqrt() * length
+    angle = back * rope_frequencies(LAB_DIM)
+    q = torch.stack((size, torch.zeros_like(size)), dim=-1).flatten()
+    return q, torch.stack((size * angle.cos(), size * angle.sin()), dim=-1).flatten()
+
+
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference=_lab_head([1, 1, 1, 1, 0, 0, 0, 0]),
+        mistakes={
+            "too little at home: 49 %": _lab_head([1] * 8),
+            "too little at home: 0 %": (torch.ones(16) * 2, torch.ones(16) * 2),  # looks at itself
+            "lost in the long text": _lab_head([1, 1, 1, 0, 0, 0, 0, 0]),
+            # Cheating: with long enough arrows any head is sharp.
+            "an arrow is too long": _lab_head([1] * 8, length=100.0),
+            "query and key must be 16 finite numbers": (torch.full((16,), math.inf), torch.ones(16)),
+        },
+    ),
     "turn": Exercise(
         reference=_turn,
         cases=((1.0, 0.0, 0.3), (2.0, -1.0, 1.2), (0.5, 0.25, -2.0)),

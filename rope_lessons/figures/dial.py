@@ -53,6 +53,7 @@ padding:8px 0}}
 .rl-hand{{stroke:{themed("ink")};stroke-width:4;stroke-linecap:round}}
 .rl-hand.rl-out{{stroke:{themed("red")}}}
 .rl-hand.rl-second{{stroke:{themed("orange")}}}
+.rl-between{{stroke:{themed("blue")};stroke-width:28;opacity:.35}}
 .rl-dial circle.rl-hub{{fill:{themed("ink")}}}
 .rl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;margin-top:6px;font-size:14px}}
 .rl-legend svg{{width:26px;height:14px;margin-right:6px;vertical-align:-2px;background:none}}
@@ -72,8 +73,9 @@ class DialRow:
         label: what the reader sees beside it.
         frequencies: of the row, ``(pairs,)`` in radians per token.
         length: tokens that the hands have turned by.
-        hands: where they stand, in tokens: one hand at ``length`` by default; two for a query and a key.
-        note: a second line below the label; by default, whether a hand shows a new angle.
+        hands: where they stand, in tokens: one hand at ``length`` by default; two for a query and a key, drawn with the
+            angle from the key to the query and nothing of the training.
+        note: a second line below the label; by default, whether a hand shows a new angle, or how far two are apart.
     """
 
     label: str
@@ -94,8 +96,14 @@ class _Dial:
     hands: tuple[float, ...]
 
     @property
+    def between(self) -> float:
+        """From the second hand to the first, counter-clockwise."""
+        return (self.hands[0] - self.hands[1]) % 360
+
+    @property
     def token(self) -> str:
-        return _degrees(self.step)
+        """What stands below the dial: one token, or what is between two hands."""
+        return _degrees(self.between if len(self.hands) == 2 else self.step)
 
 
 def _degrees(angle: float) -> str:
@@ -163,11 +171,17 @@ def _draw(dial: _Dial) -> str:
     )
     return (
         '<svg viewBox="-50 -50 100 100" aria-hidden="true"><g transform="scale(1 -1)">'
-        f'<circle class="rl-track" r="{RADIUS}"/>'
+        f'<circle class="rl-track" r="{RADIUS}"/>{_arcs(dial)}{hands}<circle class="rl-hub" r="4"/></g></svg>'
+    )
+
+
+def _arcs(dial: _Dial) -> str:
+    if len(dial.hands) == 2:
+        return f'<g transform="rotate({dial.hands[1]:.1f})">{_arc("rl-between", 14, dial.between)}</g>'
+    return (
         f"{_arc('rl-sector', 18, dial.seen)}{_arc('rl-seen', RADIUS, dial.seen)}"
         f"{_arc('rl-new', RADIUS, dial.new, dial.seen)}"
         f"{_arc('rl-ghost', 14, dial.plain_step)}{_arc(_step_kind(dial), 14, dial.step)}"
-        f'{hands}<circle class="rl-hub" r="4"/></g></svg>'
     )
 
 
@@ -184,6 +198,8 @@ def _row_html(row: DialRow, found: Sequence[_Dial], numbered: bool) -> str:
 
 
 def _note(row: DialRow, found: Sequence[_Dial]) -> str:
+    if row.hands is not None and len(row.hands) == 2:
+        return f"{row.hands[0] - row.hands[1]} tokens apart"
     red = sum(dial.new > 0 for dial in found)
     if red == 0:
         return "no new angle"
@@ -191,7 +207,7 @@ def _note(row: DialRow, found: Sequence[_Dial]) -> str:
 
 
 def _sample(kind: str, words: str) -> str:
-    if kind in ("rl-seen", "rl-new"):
+    if kind.startswith(("rl-seen", "rl-new", "rl-hand")):
         shape = f'<line class="{kind}" x1="0" x2="26" y1="7" y2="7"/>'
     else:
         shape = f'<g transform="translate(1 13) scale(1 -1)">{_arc(kind, 12, 32)}</g>'
@@ -200,6 +216,9 @@ def _sample(kind: str, words: str) -> str:
 
 
 def _legend(found: Sequence[_Dial], with_training: bool) -> str:
+    if all(len(dial.hands) == 2 for dial in found):
+        of_two = (("rl-hand", "query"), ("rl-hand rl-second", "key"), ("rl-between", "from the key to the query"))
+        return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in of_two)}</div>'
     samples = [("rl-seen", "angles that training showed" if with_training else "what the hand has run through")]
     if any(dial.new for dial in found):
         samples.append(("rl-new", "angles that it never showed"))
@@ -210,6 +229,10 @@ def _legend(found: Sequence[_Dial], with_training: bool) -> str:
 
 
 def _spoken(row: DialRow, found: Sequence[_Dial]) -> str:
+    if row.hands is not None and len(row.hands) == 2:
+        query, key = row.hands
+        between = ", ".join(dial.token for dial in found)
+        return f"{row.label}: a query at {query} and a key at {key}; from the key's hand to the query's: {between}"
     red = [str(t) for t, dial in enumerate(found) if dial.new > 0]
     new = f"new angles, in red, at pair{'s' * (len(red) > 1)} {', '.join(red)}" if red else "no red"
     return f"{row.label}: {new}; one token turns pair 0 by {found[0].token}, pair {len(found) - 1} by {found[-1].token}"
@@ -240,7 +263,7 @@ class Dials:
         pairs = len(self.drawn[0])
         arcs = ", ".join(_degrees(dial.seen) for dial in self.drawn[0])
         training = f" Training on {self.train_length} tokens showed these arcs, in blue: {arcs}." * bool(
-            self.train_length
+            self.train_length and any(len(dial.hands) < 2 for row in self.drawn for dial in row)
         )
         said = ". ".join(_spoken(row, found) for row, found in zip(self.rows, self.drawn, strict=True))
         return f"Dials with one hand each for {pairs} pairs of channels, from fast to slow.{training} {said}."

@@ -13,9 +13,11 @@ from rope_lessons.figures import (
     BLUE,
     CYCLE,
     DIVERGING,
+    GREEN,
     GREY,
     ORANGE,
     RED,
+    SKY,
     Explorable,
     Knob,
     legend_below,
@@ -29,6 +31,8 @@ from rope_lessons.sinusoidal import sinusoidal_kernel
 __all__ = [
     "arrows",
     "channel_pairs",
+    "copier_reach",
+    "pairs_add_up",
     "position_matrix",
     "rounding_errors",
     "score_against_distance",
@@ -110,6 +114,59 @@ def score_against_distance(omega: float = 0.4, reach: int = 12) -> tuple[Matplot
         "the same on both sides of zero. With the key a quarter turn ahead it is a sine, which changes sign at zero. "
         "With an eighth turn it is a shifted cosine whose maximum lies at a positive distance."
     )
+
+
+@styled
+def pairs_add_up(frequencies: Tensor, back: int = 3, reach: int = 64) -> tuple[MatplotlibFigure, str]:
+    """The score of a head whose pairs all point at one distance: each pair's wave, their mean, and the attention."""
+    figure, axes = new_figure(2, 1, height=5.0, sharex=True)
+    distance = torch.linspace(0, reach - 1, 12 * (reach - 1) + 1, dtype=torch.float64)
+    waves = ((distance[:, None] - back) * frequencies).cos()  # (distances, pairs)
+    for t in range(waves.shape[1]):
+        axes[0].plot(distance, waves[:, t], linewidth=1, color=SKY, alpha=0.7)
+    axes[0].plot(distance, waves.mean(1), color=BLUE, linewidth=3)
+    axes[0].axvline(back, color=GREY, linewidth=1, linestyle=":")
+    axes[0].set(ylabel="each pair, and\ntheir mean", ylim=(-1.1, 1.15))
+    whole = torch.arange(reach)
+    scores = 64 * ((whole[:, None] - back) * frequencies).cos().mean(1) / math.sqrt(2 * len(frequencies))
+    weights = 100 * scores.softmax(0)
+    axes[1].bar(whole.tolist(), weights.tolist(), color=BLUE, width=0.8)
+    axes[1].set(xlabel="distance Δ = m − n", ylabel="attention, %")
+    return figure, (
+        f"Above, {waves.shape[1]} thin waves against the distance from 0 to {reach - 1}, fast and slow, all highest at "
+        f"{back}, and their mean as a thick line, with one clear peak there. Below, the attention as bars: "
+        f"{float(weights[back]):.0f} percent at distance {back}, at most "
+        f"{float(torch.cat((weights[:back], weights[back + 1 :])).max()):.0f} percent anywhere else."
+    )
+
+
+@styled
+def copier_reach(
+    starts: Mapping[str, Mapping[int, Sequence[float]]], lengths: Mapping[str, Mapping[int, Sequence[float]]]
+) -> tuple[MatplotlibFigure, str]:
+    """What copiers have right, by the position of the first token and by the length: of each method, each seed.
+
+    ``starts`` and ``lengths`` have the percent of every seed, by method and then by position or length. Without
+    ``lengths`` there is one panel.
+    """
+    panels = [(starts, "first position")] + [(lengths, "tokens in the text")] * bool(lengths)
+    figure, axes = new_figure(1, len(panels), height=3.4, squeeze=False)
+    said = []
+    for axis, (found, label) in zip(axes.flat, panels, strict=True):
+        for (method, rows), color, marker in zip(found.items(), (ORANGE, BLUE, GREEN), "so^", strict=False):
+            ticks = list(rows)
+            for seed, line in enumerate(zip(*rows.values(), strict=True)):
+                name = method if seed == 0 else None
+                axis.plot(range(len(ticks)), line, marker=marker, color=color, linewidth=1.5, label=name)
+            said.append(
+                f"{label}, {method}: "
+                + ", ".join(f"{at} {min(of_seeds):.0f} to {max(of_seeds):.0f}" for at, of_seeds in rows.items())
+            )
+        axis.set_xticks(range(len(ticks)), [f"{at}" for at in ticks])
+        axis.set(xlabel=label, ylabel="right, %", ylim=(0, 105))
+        axis.axhline(100 / 8, color=GREY, linewidth=1, linestyle="--")
+    legend_below(figure, axes.flat[-1])
+    return figure, f"Percent right of each of the seeds; a dashed line at 12.5 is guessing. {'; '.join(said)}."
 
 
 @styled
@@ -201,7 +258,7 @@ def arrows(omega: float = math.pi / 12, query: int = 7, key: int = 3) -> Explora
         )
 
     angle_q, angle_k = start_q + query * omega, start_k + key * omega
-    distances = range(-24, 25)
+    distances = [quarter / 4 for quarter in range(-96, 97)]
     xs = [left + width * (delta + 24) / 48 for delta in distances]
     ys = [middle - height * math.cos(delta * omega + start_q - start_k) for delta in distances]
     score = math.cos(angle_q - angle_k)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import rope_lessons as rl
+from rope_lessons.figures import rotary as figures
+from rope_lessons.figures.scoreboard import measured
+from rope_lessons.stored import results
+from tools.myst import Directive, walk
 
+PAGE = Path(__file__).parents[2] / "book" / "02_rotary.md"
+TEXT = PAGE.read_text("utf8")
 D = 8
 FREQUENCIES = rl.rope_frequencies(D)
 
@@ -233,3 +242,82 @@ def test_library_partial_rotary(config, share):
 
     rope = getattr(transformers, f"{config}Config")().rope_parameters
     assert rope.get("partial_rotary_factor", 1.0) == share
+
+
+# --- the lesson ---------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def cells() -> dict[str, Any]:
+    """What the lesson's cells have made when the copiers have been tested, as on a machine without a GPU."""
+    made: dict[str, Any] = {}
+    torch.set_default_dtype(torch.float32)
+    for block in walk(TEXT, 1, PAGE):
+        if isinstance(block, Directive) and block.name == "code-cell":
+            exec(block.body.replace("torch.cuda.is_available()", "False"), made)
+            if "by_length" in made:
+                break
+    return made
+
+
+def test_the_copiers():
+    """What the text says of the first table and of the figure."""
+    made = cells()
+    added, turned = (made["by_start"][name] for name in ("added", "turned"))
+    assert min(added[0] + made["by_length"]["added"][32]) > 99.5
+    assert max(added[8]) < 95
+    assert sum(added[16]) / 3 == pytest.approx(100 * 2 / 3, abs=6)
+    assert min(right for seeds in turned.values() for right in seeds) > 99.5
+    reached = made["by_length"]["turned"]
+    assert min(reached[64]) > 98
+    assert sum(made["by_length"]["added"][64]) / 3 == pytest.approx(75, abs=5)
+    worst, between, best = sorted(reached[512])
+    assert 35 < worst < between < 60 < 90 < best
+    assert min(right for seeds in made["by_length"]["turned, cut at 31"].values() for right in seeds) > 99.5
+
+
+def test_a_cut_is_a_cut_of_the_distance():
+    """The control gives every farther token the score of the farthest that it may have, on both sides."""
+    made, (q, k) = cells(), random(2, 9, 32)
+    places, frequencies = torch.arange(9) + 4, rl.rope_frequencies(32)
+    found = made["turned_scores"](q, k, places, 3)
+    for m in range(9):
+        for n in range(9):
+            cut = torch.tensor([max(-3, min(3, m - n))])
+            expected = rl.apply_rotary(q[m : m + 1], cut, frequencies, layout="interleaved")[0] @ k[n]
+            assert math.isclose(found[m, n], expected, abs_tol=1e-9)
+
+
+def test_the_tables_by_hand():
+    quarter = [(1, 0), (0, 1), (-1, 0), (0, -1)]
+    for m, n, q, k, score in ((1, 0, (2, 2), (2, 1), 6), (2, 1, (1, 1), (1, 2), 3), (3, 2, (2, 0), (0, 1), 0)):
+        assert q == (2 + quarter[m][0], 1 + quarter[m][1])
+        assert k == (1 + quarter[n][0], 1 + quarter[n][1])
+        assert q[0] * k[0] + q[1] * k[1] == score
+        assert f"| {m}, {n} | ${q}$ | ${k}$ | {score} |" in TEXT
+    q, k = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 1.0])
+    for m, n, score in ((1, 0, 1), (2, 1, 1), (3, 2, 1), (3, 1, -3)):
+        q_m, k_n = (rotation(torch.tensor([at * math.pi / 2])) @ x for at, x in ((m, q), (n, k)))
+        assert math.isclose(q_m @ k_n, score, abs_tol=1e-12)
+        shown = [f"$({round(float(x[0]))}, {round(float(x[1]))})$" for x in (q_m, k_n)]
+        assert f"| {m}, {n} | {shown[0]} | {shown[1]} |" in TEXT
+
+
+def test_numbers_of_the_lesson():
+    """Periods of the first hand and the last; the rows of the scoreboard."""
+    frequencies = rl.rope_frequencies(128)
+    assert round(2 * math.pi / float(frequencies[0])) == 6
+    assert round(2 * math.pi / float(frequencies[-1])) == 54_410
+    lines = results("scoreboard")["rows"]
+    plain, window = (
+        [round(measured(lines, row, "natural", n)[0], 1) for n in (64, 512)] for row in ("rope", "rope-window")
+    )
+    assert (plain, window[1]) == ([62.6, 37.3], 64.3)
+    assert "from 62.6 % to 37.3 %" in TEXT
+    assert "64.3 %" in TEXT
+    assert set(lines.where(rung="small", row="rope")["seeds"]) == {5}  # "one of the five models"
+
+
+def test_figure_of_a_head():
+    shown = figures.pairs_add_up(rl.rope_frequencies(16))
+    assert "49 percent at distance 3" in shown.alt
