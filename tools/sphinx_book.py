@@ -1,15 +1,14 @@
 """The book's Sphinx extension: what Jupyter Book 1.x does not do by itself.
 
 Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{lesson-head}``, ``{chapter-graph}``,
-``{status}``, ``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``. Besides: the path of the execution
-cache, alt text from output metadata, "chapter 3" as the text of a link, folded proofs, links to the generated
-notebooks, formulas without the network.
+``{chapter-cards}``, ``{hero}``, ``{status}``, ``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``.
+Roles: ``{minutes}``, ``{section}``. Besides: the path of the execution cache, alt text from output metadata,
+"chapter 3" as the text of a link, folded proofs, links to the generated notebooks, formulas without the network.
 """
 
 from __future__ import annotations
 
 import gc
-import html
 import os
 import platform
 import shutil
@@ -28,12 +27,12 @@ from sphinx.config import Config
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import docname_join
-from sphinx.util.docutils import SphinxDirective
+from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx_design.shared import create_component
 
-from rope_lessons.figures import theme
+from rope_lessons.figures import dial, theme
 from rope_lessons.stored import DATA
-from tools import bibliography, claims_page, execution, icons, kinds, ledger, project, reading, types_table
+from tools import bibliography, claims_page, execution, front, icons, kinds, ledger, project, reading, types_table
 
 # --- execution ------------------------------------------------------------------------------------------------
 
@@ -257,72 +256,56 @@ def _auto(module: str, name: str, thing: Any) -> str:
 class ChapterGraph(BookDirective):
     """Which chapter needs which, from ``prerequisites`` in the front matter of each chapter."""
 
-    box_width, box_height, gap_x, gap_y = 200, 70, 24, 44
-
     def run(self) -> list[nodes.Node]:
-        chapters = project.chapters(self.root())
-        for path in chapters:
+        paths = {path.stem: path for path in project.chapters(self.root())}
+        needs: dict[str, list[str]] = {}
+        for name, path in paths.items():  # the table of contents lists a chapter after what it needs
             self.env.note_dependency(str(path))
-        needs = {path.stem: list(project.front_matter(path).get("prerequisites", [])) for path in chapters}
-        titles = {path.stem: project.title(path) for path in chapters}
-        lines = [
-            f"* {_titled(name, titles[name])}"
-            + (f": after {', '.join(map(_doc, needs[name]))}" if needs[name] else ": no other chapter")
-            for name in needs
-        ]
-        return [nodes.raw("", self.draw(needs, titles), format="html"), *self.parse("\n".join(lines))]
-
-    def draw(self, needs: dict[str, list[str]], titles: dict[str, str]) -> str:
-        depth: dict[str, int] = {}
-        for name, before in needs.items():  # the table of contents lists a chapter after what it needs
-            unknown = [other for other in before if other not in depth]
+            needs[name] = list(project.front_matter(path).get("prerequisites", []))
+            unknown = [other for other in needs[name] if other not in needs]
             if unknown:
                 raise self.error(f"{name} needs {unknown[0]}, which is not an earlier chapter")
-            depth[name] = 1 + max((depth[other] for other in before), default=-1)
-        layers = [[name for name in needs if depth[name] == level] for level in range(max(depth.values()) + 1)]
-        widest = max(len(layer) for layer in layers)
-        step_x, step_y = self.box_width + self.gap_x, self.box_height + self.gap_y
-        width, height = widest * step_x, len(layers) * step_y - self.gap_y + 8
-        x = {
-            name: (i + (widest - len(layer)) / 2) * step_x + self.gap_x / 2
-            for layer in layers
-            for i, name in enumerate(layer)
-        }
-        y = {name: depth[name] * step_y + 4 for name in needs}
-        arrows = [self.arrow(x[a], y[a], x[b], y[b]) for b in needs for a in _direct(b, needs)]
-        boxes = [self.box(x[name], y[name], titles[name]) for name in needs]
-        text = "; ".join(f"{titles[n]} needs {' and '.join(titles[a] for a in needs[n]) or 'nothing'}" for n in needs)
-        marker = (
-            '<defs><marker id="rl-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
-            'orient="auto"><path d="M0 0L8 4L0 8z" fill="currentColor"/></marker></defs>'
-        )
-        return (
-            f'<svg class="rl-graph" role="img" aria-label="{html.escape(text, quote=True)}" '
-            f'viewBox="0 0 {width:g} {height:g}" style="max-width:{width:g}px">'
-            f"{marker}{''.join(arrows)}{''.join(boxes)}</svg>"
-        )
+        direct = {name: _direct(name, needs) for name in needs}
+        return [nodes.raw("", front.graph(direct, paths), format="html")]
 
-    def arrow(self, x0: float, y0: float, x1: float, y1: float) -> str:
-        middle = self.box_width / 2
-        return (
-            f'<path d="M{x0 + middle:g} {y0 + self.box_height:g}L{x1 + middle:g} {y1 - 2:g}" stroke="currentColor" '
-            f'fill="none" stroke-width="1.5" marker-end="url(#rl-tip)"/>'
-        )
 
-    def box(self, x: float, y: float, title: str) -> str:
-        number, words = title.split(" ", 1)
-        lines = _wrap(f"{number} {words}", 23)
-        if len(lines) > 3:
-            raise self.error(f"the title {title!r} does not fit its box")
-        offset = self.box_height / 2 + 5 - 9 * (len(lines) - 1)
-        text = "".join(
-            f'<tspan x="{x + self.box_width / 2:g}" y="{y + offset + 18 * i:g}">{html.escape(line)}</tspan>'
-            for i, line in enumerate(lines)
-        )
-        return (
-            f'<rect x="{x:g}" y="{y:g}" width="{self.box_width}" height="{self.box_height}" rx="8"/>'
-            f'<text text-anchor="middle">{text}</text>'
-        )
+class ChapterCards(BookDirective):
+    """The chapters with a small picture each, and the minutes that they take to read."""
+
+    def run(self) -> list[nodes.Node]:
+        for path in project.chapters(self.root()):
+            self.env.note_dependency(str(path))
+        self.env.note_dependency(front.__file__)
+        return [nodes.raw("", front.cards(self.root()), format="html")]
+
+
+class Hero(BookDirective):
+    """A query and a key on the dials, with a slider for their distance and one for the training length."""
+
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(dial.__file__)
+        return [nodes.raw("", dial.distance_explorable(name="hero")._repr_html_(), format="html")]
+
+
+class Minutes(SphinxRole):
+    """``{minutes}`02_rotary 05_circles```: how long these take to read."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        root = Path(self.env.srcdir)
+        for path in project.chapters(root):
+            self.env.note_dependency(str(path))
+        return [nodes.Text(front.minutes(self.text, root))], []
+
+
+class Section(SphinxRole):
+    """``{section}`05_circles#count-the-turns```: a link that says the section's title."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        try:
+            address, title = front.section(self.text, Path(self.env.srcdir))
+        except ValueError as error:
+            return [], [self.inliner.reporter.warning(str(error), line=self.lineno)]
+        return [nodes.reference("", title, refuri=address)], []
 
 
 def _direct(name: str, needs: dict[str, list[str]]) -> list[str]:
@@ -333,24 +316,6 @@ def _direct(name: str, needs: dict[str, list[str]]) -> list[str]:
 
     implied = set().union(*(before(other) for other in needs[name]))
     return [other for other in needs[name] if other not in implied]
-
-
-def _doc(name: str) -> str:
-    return f"{{doc}}`/book/{name}`"
-
-
-def _titled(name: str, title: str) -> str:
-    number, words = title.split(" ", 1)
-    return f"{{doc}}`{int(number)}. {words} </book/{name}>`"
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    lines = [""]
-    for word in text.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
 
 
 # --- run times and versions: known when every page has been read ----------------------------------------------
@@ -537,10 +502,14 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "only-notebook": OnlyNotebook,
         "api": Api,
         "chapter-graph": ChapterGraph,
+        "chapter-cards": ChapterCards,
+        "hero": Hero,
         "run-time": RunTime,
         "lesson-head": LessonHead,
         "status": Status,
     }
     for name, directive in directives.items():
         app.add_directive(name, directive)
+    app.add_role("minutes", Minutes())
+    app.add_role("section", Section())
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from rope_lessons._checks import check_count, check_frequencies
 from rope_lessons.circles import llama3_frequencies, ntk_by_parts_frequencies, turns
-from rope_lessons.figures.explorable import Choice, Explorable
+from rope_lessons.figures.explorable import Choice, Explorable, Knob
 from rope_lessons.figures.theme import themed
 from rope_lessons.radix import ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
 
-__all__ = ["DialRow", "Dials", "dial_methods", "dials", "dials_explorable"]
+__all__ = ["DialRow", "Dials", "dial_methods", "dials", "dials_explorable", "distance_explorable"]
 
 Method = Callable[[float], Tensor]  # a factor to frequencies
 RADIUS = 40  # of the ring; the dial's picture is 100 units wide
@@ -473,9 +473,92 @@ def _title(word: str, factor: int, length: int) -> str:
 
 
 def _picture(label: str, found: Sequence[_Dial], length: int) -> str:
+    return _drawn(label, found, _says(found, length))
+
+
+def _drawn(label: str, found: Sequence[_Dial], says: str) -> str:
     cells = "".join(_cell(t, dial, numbered=True) for t, dial in enumerate(found))
-    says = f'<div class="rl-dials-note rl-says">{_says(found, length)}</div>'
     return (
         f'<div class="rl-dials-row rl-alone"><div class="rl-dials-name"><b>{html.escape(label)}</b></div>'
-        f'<div class="rl-dials-pairs">{cells}</div>{says}</div>'
+        f'<div class="rl-dials-pairs">{cells}</div><div class="rl-dials-note rl-says">{says}</div></div>'
     )
+
+
+# --- a query and a key ---------------------------------------------------------------------------------------------
+
+DISTANCE_SCRIPT = r"""
+    const trained = 2 ** value.length, at = value.distance;
+    const red = SPEEDS.map((speed, t) => {
+      const known = speed * trained, now = speed * at, seen = 360 * Math.min(1, known);
+      const fresh = known >= 1 || now <= known * (1 + 1e-9) ? 0 : 360 * (Math.min(1, now) - known);
+      const hand = 360 * (now % 1), dial = svg.querySelectorAll(".rl-dial")[t];
+      const circles = dial.querySelectorAll("circle"), line = dial.querySelector("line");
+      for (const c of [1, 2]) circles[c].setAttribute("stroke-dasharray", `${seen.toFixed(2)} 360`);
+      circles[3].setAttribute("stroke-dasharray", `0 ${seen.toFixed(2)} ${fresh.toFixed(2)} 360`);
+      line.setAttribute("class", fresh && hand > seen ? "rl-hand rl-out" : "rl-hand");
+      line.setAttribute("transform", `rotate(${hand.toFixed(1)})`);
+      return fresh > 0;
+    }).filter(Boolean).length;
+    svg.querySelector("b").textContent = `trained on ${trained} tokens, now ${at} apart`;
+    svg.querySelector(".rl-says").textContent =
+      red ? `${red} of ${SPEEDS.length} hands have gone past every angle that training showed.`
+          : "Every hand stands where training has had it.";
+"""
+
+
+def distance_explorable(
+    *,
+    dim: int = 16,
+    base: float = 10_000.0,
+    distance: int = 200,
+    train_length: int = 64,
+    longest: int = 512,
+    name: str = "distance",
+) -> Explorable:
+    """A query and a key on the dials, with one slider for their distance and one for the training length.
+
+    Args:
+        dim, base: of the frequencies, :func:`~rope_lessons.rope_frequencies`.
+        distance: from the key to the query at first, in tokens.
+        train_length: at first; a power of two from 16 to ``longest``.
+        longest: where both sliders end; a power of two.
+        name: of the explorable; two on one page need two names.
+
+    Returns:
+        An :class:`~rope_lessons.figures.explorable.Explorable` whose first frame needs no script.
+
+    Raises:
+        ValueError: a distance or a training length that no slider reaches.
+
+    The front page.
+
+    >>> [knob.value for knob in distance_explorable().knobs]
+    [200, 6]
+    """
+    for what, number in (("train_length", train_length), ("longest", longest)):
+        if number not in [2**power for power in range(4, 13)]:
+            raise ValueError(f"{what} must be a power of two from 16 to 4096, got {number}")
+    if not 1 <= distance <= longest or train_length > longest:
+        raise ValueError(
+            f"distance and train_length must be at most longest = {longest}, got {distance} and {train_length}"
+        )
+    frequencies = rope_frequencies(dim, base)
+    row = DialRow(f"trained on {train_length} tokens, now {distance} apart", frequencies, distance, hands=(distance, 0))
+    found = _dials(row, frequencies, train_length)
+    red = sum(dial.new > 0 for dial in found)
+    says = (
+        f"{red} of {len(found)} hands have gone past every angle that training showed."
+        if red
+        else "Every hand stands where training has had it."
+    )
+    knobs = (
+        Knob("distance", "Distance", 1, longest, distance),
+        Knob("length", "Trained on", 4, math.log2(longest), round(math.log2(train_length)), power=2),
+    )
+    script = f"const SPEEDS = {json.dumps(turns(frequencies, 1).tolist())};\n{DISTANCE_SCRIPT}"
+    caption = """Each dial is one pair of channels of a head. The short orange hand is the key. The long one is the
+        query as the key sees it, turned by its own angle for every token between the two. Blue: the angles that
+        training showed. Red: those it never did."""
+    alt = f"""{len(found)} dials, from fast to slow, with sliders for the distance of query and key and for the training
+        length. At first: {_spoken(row, found)}."""
+    return Explorable(name, alt, caption, knobs, _drawn(row.label, found, says), script, STYLE)

@@ -1,0 +1,72 @@
+"""The front door: its numbers are the scoreboard's, its cards and paths name every chapter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from bs4 import BeautifulSoup
+
+from rope_lessons import figures
+from rope_lessons.figures.scoreboard import measured
+from rope_lessons.stored import results
+from tools import front, project, reading
+from tools.project import ROOT
+
+INDEX = (ROOT / "book" / "index.md").read_text("utf8")
+NUMBERS = re.compile(r"At 64 it predicts (\d+) % of them, at 512 only (\d+) %.*? back to (\d+) %")
+
+
+def test_the_first_sentence_is_measured() -> None:
+    board = results("scoreboard")["rows"]
+    shown = NUMBERS.search(INDEX)
+    assert shown
+    cases = (("rope", 64), ("rope", 512), ("yarn", 512))
+    assert [int(number) for number in shown.groups()] == [
+        round(measured(board, row, "natural", length)[0]) for row, length in cases
+    ]
+
+
+def test_every_chapter_has_a_card_with_a_small_picture() -> None:
+    page = BeautifulSoup(front.cards(ROOT), "html.parser")
+    names = [path.stem for path in project.chapters(ROOT)]
+    assert [card["href"] for card in page.select(".rl-card")] == [f"{name}.html" for name in names]
+    assert all(card.svg.contents for card in page.select(".rl-card")), "a new chapter needs its thumbnail"
+    assert all(len(front.thumbnail(name)) < 8_000 for name in names)
+    assert [card.small.text for card in page.select(".rl-card")] == [
+        reading.minutes(path) for path in project.chapters(ROOT)
+    ]
+
+
+def test_the_minutes_of_a_path_are_counted() -> None:
+    one, both = (front.minutes(names, ROOT) for names in ("05_circles", "02_rotary 05_circles"))
+    assert one == reading.minutes(ROOT / "book" / "05_circles.md")
+    assert both.endswith("minutes")
+    assert int(both.split()[0]) > int(one.split()[0])
+    assert front.minutes("all", ROOT).endswith("hours")
+
+
+def test_a_link_to_a_section_needs_the_section() -> None:
+    assert front.section("05_circles#count-the-turns", ROOT) == ("05_circles.html#count-the-turns", "Count the turns")
+    with pytest.raises(ValueError, match="no section no-such"):
+        front.section("05_circles#no-such", ROOT)
+
+
+def test_links_to_sections_lead_somewhere(html: Path) -> None:
+    page = BeautifulSoup((html / "book" / "reading_paths.html").read_text("utf8"), "html.parser")
+    links = [link["href"].split("#") for link in page.select("article a[href*='.html#']")]
+    assert len(links) >= 8
+    for name, anchor in links:
+        target = BeautifulSoup((html / "book" / name).read_text("utf8"), "html.parser")
+        assert target.find(id=anchor), f"{name}#{anchor}"
+
+
+def test_red_begins_beyond_the_training_length() -> None:
+    """At the training length no hand is new, one token on one of them is."""
+    assert "no red" in figures.distance_explorable(distance=64, train_length=64).alt
+    assert "in red, at pairs 3, 4, 5, 6, 7" in figures.distance_explorable(distance=65, train_length=64).alt
+    with pytest.raises(ValueError, match="train_length must be a power of two from 16 to 4096, got 100"):
+        figures.distance_explorable(train_length=100)
+    with pytest.raises(ValueError, match="must be at most longest = 512, got 600 and 64"):
+        figures.distance_explorable(distance=600)
