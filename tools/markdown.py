@@ -58,7 +58,10 @@ class Labels:
                 number, counts = number + 1, {}
             book.add_chapter(path, number, counts, root)
         for path in set(project.pages(root)) - set(project.chapter_pages(root)):
-            book.add_targets(path.read_text("utf8"), project.page_name(path, root))
+            if path in project.notebook_pages(root):  # the quickstart: "Figure 1"
+                book.add_chapter(path, 0, {}, root)
+            else:
+                book.add_targets(path.read_text("utf8"), project.page_name(path, root))
         return book
 
     def add_chapter(self, path: Path, number: int, counts: dict[str, int], root: Path) -> None:
@@ -71,7 +74,7 @@ class Labels:
             )
             for kind, label in filter(None, found):
                 counts[kind] = counts.get(kind, 0) + 1
-                full = f"{number}.{counts[kind]}"
+                full = f"{number}.{counts[kind]}" if number else f"{counts[kind]}"
                 if label:
                     text = f"({full})" if kind == "equation" else f"{kind} {full}"
                     anchor = f"equation-{label}" if kind == "equation" else label

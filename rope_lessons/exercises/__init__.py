@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 CHAPTERS = (
+    "quickstart",
     "sinusoidal",
     "rotary",
     "radix",
