@@ -249,7 +249,7 @@ def minutes(names: str, root: Path) -> str:
 
 def _hours(count: int) -> str:
     hours, rest = divmod(10 * round(count / 10), 60)
-    return f"{hours} hours" + (f" {rest} minutes" if rest else "")
+    return f"{hours} hour{'s' * (hours > 1)}" + (f" {rest} minutes" if rest else "")
 
 
 def section(target: str, root: Path) -> tuple[str, str]:

@@ -164,14 +164,15 @@ def _hand_kind(dial: _Dial, which: int) -> str:
     return "rl-hand rl-out" if dial.new and dial.hands[0] > dial.seen else "rl-hand"
 
 
-def _draw(dial: _Dial) -> str:
+def _draw(dial: _Dial, fixed: str = "") -> str:
+    """One dial; ``fixed`` is what is drawn between its hands and the hub."""
     hands = "".join(
         f'<line class="{_hand_kind(dial, which)}" x2="{34 - 6 * which}" transform="rotate({angle:.1f})"/>'
         for which, angle in enumerate(dial.hands)
     )
     return (
         '<svg viewBox="-50 -50 100 100" aria-hidden="true"><g transform="scale(1 -1)">'
-        f'<circle class="rl-track" r="{RADIUS}"/>{_arcs(dial)}{hands}<circle class="rl-hub" r="4"/></g></svg>'
+        f'<circle class="rl-track" r="{RADIUS}"/>{_arcs(dial)}{hands}{fixed}<circle class="rl-hub" r="4"/></g></svg>'
     )
 
 
@@ -185,9 +186,9 @@ def _arcs(dial: _Dial) -> str:
     )
 
 
-def _cell(t: int, dial: _Dial, numbered: bool) -> str:
+def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "") -> str:
     number = f"<small>pair {t}</small>" if numbered else ""
-    return f'<div class="rl-dial">{number}{_draw(dial)}<span>{dial.token}</span></div>'
+    return f'<div class="rl-dial">{number}{_draw(dial, fixed)}<span>{dial.token}</span></div>'
 
 
 def _row_html(row: DialRow, found: Sequence[_Dial], numbered: bool) -> str:
@@ -476,8 +477,8 @@ def _picture(label: str, found: Sequence[_Dial], length: int) -> str:
     return _drawn(label, found, _says(found, length))
 
 
-def _drawn(label: str, found: Sequence[_Dial], says: str) -> str:
-    cells = "".join(_cell(t, dial, numbered=True) for t, dial in enumerate(found))
+def _drawn(label: str, found: Sequence[_Dial], says: str, fixed: str = "") -> str:
+    cells = "".join(_cell(t, dial, numbered=True, fixed=fixed) for t, dial in enumerate(found))
     return (
         f'<div class="rl-dials-row rl-alone"><div class="rl-dials-name"><b>{html.escape(label)}</b></div>'
         f'<div class="rl-dials-pairs">{cells}</div><div class="rl-dials-note rl-says">{says}</div></div>'
@@ -486,6 +487,7 @@ def _drawn(label: str, found: Sequence[_Dial], says: str) -> str:
 
 # --- a query and a key ---------------------------------------------------------------------------------------------
 
+KEY = '<line class="rl-hand rl-second" x2="28" transform="rotate(0.0)"/>'
 DISTANCE_SCRIPT = r"""
     const trained = 2 ** value.length, at = value.distance;
     const red = SPEEDS.map((speed, t) => {
@@ -543,7 +545,7 @@ def distance_explorable(
             f"distance and train_length must be at most longest = {longest}, got {distance} and {train_length}"
         )
     frequencies = rope_frequencies(dim, base)
-    row = DialRow(f"trained on {train_length} tokens, now {distance} apart", frequencies, distance, hands=(distance, 0))
+    row = DialRow(f"trained on {train_length} tokens, now {distance} apart", frequencies, distance)
     found = _dials(row, frequencies, train_length)
     red = sum(dial.new > 0 for dial in found)
     says = (
@@ -561,4 +563,4 @@ def distance_explorable(
         training showed. Red: those it never did."""
     alt = f"""{len(found)} dials, from fast to slow, with sliders for the distance of query and key and for the training
         length. At first: {_spoken(row, found)}."""
-    return Explorable(name, alt, caption, knobs, _drawn(row.label, found, says), script, STYLE)
+    return Explorable(name, alt, caption, knobs, _drawn(row.label, found, says, KEY), script, STYLE)

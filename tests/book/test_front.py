@@ -45,6 +45,7 @@ def test_the_minutes_of_a_path_are_counted() -> None:
     assert both.endswith("minutes")
     assert int(both.split()[0]) > int(one.split()[0])
     assert front.minutes("all", ROOT).endswith("hours")
+    assert front.minutes("02_rotary 03_radix 05_circles 06_entropy 08_rerope", ROOT).startswith(("1 hour ", "2 hours"))
 
 
 def test_a_link_to_a_section_needs_the_section() -> None:
@@ -66,6 +67,10 @@ def test_red_begins_beyond_the_training_length() -> None:
     """At the training length no hand is new, one token on one of them is."""
     assert "no red" in figures.distance_explorable(distance=64, train_length=64).alt
     assert "in red, at pairs 3, 4, 5, 6, 7" in figures.distance_explorable(distance=65, train_length=64).alt
+    picture = BeautifulSoup(figures.distance_explorable()._repr_html_(), "html.parser").select(".rl-dial svg")
+    assert all(len(dial.select("circle")) == 7 and len(dial.select("line")) == 2 for dial in picture), (
+        "as the script counts"
+    )
     with pytest.raises(ValueError, match="train_length must be a power of two from 16 to 4096, got 100"):
         figures.distance_explorable(train_length=100)
     with pytest.raises(ValueError, match="must be at most longest = 512, got 600 and 64"):
