@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from filelock import FileLock
@@ -25,6 +26,7 @@ from jupyter_cache.base import CacheBundleIn
 from jupyter_cache.executors.utils import single_nb_execution
 from myst_nb.core.read import read_myst_markdown_notebook
 from nbformat import NotebookNode, from_dict
+from traitlets.config import Config
 
 from tools.project import ROOT
 
@@ -124,7 +126,10 @@ def execute(path: Path, root: Path = ROOT) -> NotebookNode:
 
 def _run(path: Path, root: Path) -> None:
     notebook = read_source(path)
-    result = single_nb_execution(notebook, cwd=str(path.parent), timeout=CELL_TIMEOUT, allow_errors=False)
+    # Kernels that start side by side may choose the same port, and then one of them never answers: they take files.
+    with TemporaryDirectory() as sockets:
+        by_files = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+        result = single_nb_execution(notebook, str(path.parent), CELL_TIMEOUT, allow_errors=False, config=by_files)
     if result.err is not None:
         raise RuntimeError(f"{path}: a cell failed\n{result.exc_string}")
     code_cells = [cell for cell in result.nb.cells if cell.cell_type == "code"]

@@ -114,8 +114,9 @@ def test_notebooks_nbval_and_html_share_one_execution(tiny: TinyBook) -> None:
 
 
 def test_several_chapters_are_executed_side_by_side(tiny: TinyBook) -> None:
-    """Each once, and the build finds them all; a cell that fails is named with its page."""
-    meet = "import time, pathlib\nmine = pathlib.Path(os.environ['EXECUTIONS'] + '{}')\nmine.touch()\n"
+    """Each once, by files and not by ports that two could choose; a cell that fails is named with its page."""
+    meet = "import ipykernel, json, time, pathlib\nmine = pathlib.Path(os.environ['EXECUTIONS'] + '{}')\n"
+    meet += "mine.write_text(json.load(open(ipykernel.get_connection_file()))['transport'])\n"
     meet += "while not pathlib.Path(os.environ['EXECUTIONS'] + '{}').exists():\n    time.sleep(0.1)\n"
     for mine, other in (("one", "two"), ("two", "one")):
         cell = f"\n```{{code-cell}} ipython3\n{meet.format(mine, other)}```\n"
@@ -124,6 +125,7 @@ def test_several_chapters_are_executed_side_by_side(tiny: TinyBook) -> None:
     toc.write_text(toc.read_text("utf8").replace("01_tiny}", "one}, {file: book/two}"), "utf8")
     tiny.run("tools.build")  # ends only if each sees the other run
     assert tiny.executions() == 2
+    assert {(tiny.root / f"executions{page}").read_text("utf8") for page in ("one", "two")} == {"ipc"}
     failing = tiny.root / "book" / "two.md"
     failing.write_text(failing.read_text("utf8").replace("value)", "values)"), "utf8")
     (tiny.root / "book" / "one.md").write_text(PAGE.replace("value)", "value, 1)"), "utf8")
