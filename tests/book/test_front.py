@@ -26,6 +26,8 @@ def test_the_first_sentence_is_measured() -> None:
     assert [int(number) for number in shown.groups()] == [
         round(measured(board, row, "natural", length)[0]) for row, length in cases
     ]
+    assert "a plain control that still does better" in INDEX
+    assert measured(board, "rope-window", "natural", 512)[1] > measured(board, "yarn", "natural", 512)[2]
 
 
 def test_every_chapter_has_a_card_with_a_small_picture() -> None:
