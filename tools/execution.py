@@ -13,7 +13,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +28,7 @@ from myst_nb.core.read import read_myst_markdown_notebook
 from nbformat import NotebookNode, from_dict
 from traitlets.config import Config
 
+from tools.kernels import ForkedManager
 from tools.project import ROOT
 
 CELL_TIMEOUT = 300  # seconds
@@ -111,7 +112,7 @@ def execute_all(paths: Iterable[Path], root: Path = ROOT) -> None:
     workers = min(os.cpu_count() or 1, len(missing))
     if workers > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # or each would take all processors for itself
-        with ProcessPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(workers) as pool:  # the kernels are processes
             list(pool.map(partial(_run, root=root), longest_first))
 
 
@@ -129,7 +130,14 @@ def _run(path: Path, root: Path) -> None:
     # Kernels that start side by side may choose the same port, and then one of them never answers: they take files.
     with TemporaryDirectory() as sockets:
         by_files = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
-        result = single_nb_execution(notebook, str(path.parent), CELL_TIMEOUT, allow_errors=False, config=by_files)
+        result = single_nb_execution(
+            notebook,
+            str(path.parent),
+            CELL_TIMEOUT,
+            allow_errors=False,
+            config=by_files,
+            kernel_manager_class=ForkedManager,
+        )
     if result.err is not None:
         raise RuntimeError(f"{path}: a cell failed\n{result.exc_string}")
     code_cells = [cell for cell in result.nb.cells if cell.cell_type == "code"]

@@ -114,18 +114,22 @@ def test_notebooks_nbval_and_html_share_one_execution(tiny: TinyBook) -> None:
 
 
 def test_several_chapters_are_executed_side_by_side(tiny: TinyBook) -> None:
-    """Each once, by files and not by ports that two could choose; a cell that fails is named with its page."""
+    """Each once, with what all import there already, by files and not by ports that two could choose.
+
+    A cell that fails is named with its page.
+    """
     meet = "import ipykernel, json, time, pathlib\nmine = pathlib.Path(os.environ['EXECUTIONS'] + '{}')\n"
-    meet += "mine.write_text(json.load(open(ipykernel.get_connection_file()))['transport'])\n"
+    meet += "mine.write_text(json.load(open(ipykernel.get_connection_file()))['transport'] + f', {{ready}}')\n"
     meet += "while not pathlib.Path(os.environ['EXECUTIONS'] + '{}').exists():\n    time.sleep(0.1)\n"
+    page = PAGE.replace("import os\n", "import os, sys\nready = 'rope_lessons' in sys.modules\n")
     for mine, other in (("one", "two"), ("two", "one")):
         cell = f"\n```{{code-cell}} ipython3\n{meet.format(mine, other)}```\n"
-        (tiny.root / "book" / f"{mine}.md").write_text(PAGE.replace("01 Tiny", mine) + cell, "utf8")
+        (tiny.root / "book" / f"{mine}.md").write_text(page.replace("01 Tiny", mine) + cell, "utf8")
     toc = tiny.root / "_toc.yml"
     toc.write_text(toc.read_text("utf8").replace("01_tiny}", "one}, {file: book/two}"), "utf8")
     tiny.run("tools.build")  # ends only if each sees the other run
     assert tiny.executions() == 2
-    assert {(tiny.root / f"executions{page}").read_text("utf8") for page in ("one", "two")} == {"ipc"}
+    assert {(tiny.root / f"executions{page}").read_text("utf8") for page in ("one", "two")} == {"ipc, True"}
     failing = tiny.root / "book" / "two.md"
     failing.write_text(failing.read_text("utf8").replace("value)", "values)"), "utf8")
     (tiny.root / "book" / "one.md").write_text(PAGE.replace("value)", "value, 1)"), "utf8")
