@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
-import yaml
 
 import rope_lessons as rl
 from rope_lessons.figures.scoreboard import measured
@@ -190,7 +189,7 @@ def named(path: Path) -> tuple[int, str, str]:
 
 def cards(root: Path) -> str:
     """A card for each chapter, under the parts of the table of contents."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text("utf8"))
+    toc = project.parsed((root / "_toc.yml").read_text("utf8"))
     drawn = ""
     for part in toc["parts"]:
         paths = [root / f"{node['file']}.md" for node in part["chapters"]]

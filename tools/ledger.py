@@ -6,14 +6,11 @@ print the same tables.
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tools.project import ROOT
+from tools.project import ROOT, parsed
 
 VERDICTS = {
     "proved": "true, and shown exactly or by a derivation that the test checks in numbers",
@@ -37,12 +34,7 @@ DOCUMENTS = {
 
 
 def load(name: str, root: Path = ROOT) -> Any:
-    return _parsed((root / "book" / name).read_text("utf8"))
-
-
-@functools.lru_cache(maxsize=2)  # every chapter asks for its rows, and reading them all takes long
-def _parsed(text: str) -> Any:
-    return yaml.safe_load(text)
+    return parsed((root / "book" / name).read_text("utf8"))
 
 
 def one_line(text: Any) -> str:

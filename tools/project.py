@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,19 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAPTER_NAME = re.compile(r"(deeper/)?\d\d_\w+")  # of a page of the book, as page_name says it
 
 
+@functools.cache
+def parsed(text: str) -> Any:
+    """A YAML file's content, parsed once: a build asks for the same ones thousands of times. Nobody changes it."""
+    return yaml.safe_load(text)
+
+
 def address(root: Path = ROOT) -> str:
     """The web address of the public repository, without a slash at the end."""
-    return str(yaml.safe_load((root / "_config.yml").read_text("utf8"))["repository"]["url"]).rstrip("/")
+    return str(parsed((root / "_config.yml").read_text("utf8"))["repository"]["url"]).rstrip("/")
 
 
 def branch(root: Path = ROOT) -> str:
-    return str(yaml.safe_load((root / "_config.yml").read_text("utf8"))["repository"]["branch"])
+    return str(parsed((root / "_config.yml").read_text("utf8"))["repository"]["branch"])
 
 
 def pages_address(root: Path = ROOT) -> str:
@@ -35,7 +42,7 @@ def colab_address(notebook: str, root: Path = ROOT) -> str:
 
 def toc_files(root: Path = ROOT) -> list[str]:
     """Every page of the book, in the order of ``_toc.yml``, without the suffix."""
-    toc = yaml.safe_load((root / "_toc.yml").read_text("utf8"))
+    toc = parsed((root / "_toc.yml").read_text("utf8"))
 
     def walk(node: dict[str, Any]) -> list[str]:
         below = [*node.get("parts", []), *node.get("chapters", []), *node.get("sections", [])]
@@ -94,7 +101,7 @@ def notebook_pages(root: Path = ROOT) -> list[Path]:
 def front_matter(path: Path) -> dict[str, Any]:
     """The YAML between the two ``---`` lines on top of a page."""
     match = re.match(r"---\n(.*?)\n---\n", path.read_text("utf8"), re.DOTALL)
-    return (yaml.safe_load(match.group(1)) or {}) if match else {}
+    return (parsed(match.group(1)) or {}) if match else {}
 
 
 def title(path: Path) -> str:
