@@ -401,6 +401,11 @@ def _table(rows: list[list[str]]) -> nodes.table:
     return nodes.table("", group, classes=["colwidths-auto"])
 
 
+def write_side_by_side(app: Sphinx, env: Any) -> None:
+    """Pages are read one after the other, as several extensions need it, and written by all processors."""
+    app.parallel = os.cpu_count() or 1
+
+
 def update_status(app: Sphinx, env: Any) -> list[str]:
     """The status page shows what the other pages measured: it is written at every build."""
     return [name for name in env.found_docs if name.endswith("/status")]
@@ -482,6 +487,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     NbElementRenderer.render_image = render_image
     app.connect("config-inited", set_cache_path)
     app.connect("env-updated", update_status)
+    app.connect("env-updated", write_side_by_side)
     app.connect("html-page-context", link_notebook, priority=900)
     app.connect("html-page-context", repair_roles)
     app.connect("html-page-context", name_folds, priority=900)
