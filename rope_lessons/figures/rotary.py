@@ -267,14 +267,14 @@ def arrows(omega: float = math.pi / 12, query: int = 7, key: int = 3) -> Explora
 <svg viewBox="0 0 {WIDE} 400" width="100%" font-family="sans-serif" font-size="17"
  style="background:none;filter:none;display:block;max-width:460px;margin:auto">
 <circle cx="{centre_x}" cy="{centre_y}" r="{RADIUS}" fill="none" stroke="#999" stroke-width="1.5"/>
-{arrow("q", angle_q, BLUE)}
-{arrow("k", angle_k, RED)}
-<text x="10" y="24" fill="{BLUE}">query</text><text x="10" y="48" fill="{RED}">key</text>
+{arrow("q", angle_q, "#222")}
+{arrow("k", angle_k, ORANGE)}
+<text x="10" y="24" fill="#222">query</text><text x="10" y="48" fill="{ORANGE}">key</text>
 <text x="{left}" y="216" fill="#222">score against Δ = m − n</text>
 <line x1="{left}" y1="{middle}" x2="{left + width}" y2="{middle}" stroke="#999"/>
 <line x1="{left + width / 2}" y1="{middle - 74}" x2="{left + width / 2}" y2="{middle + 74}" stroke="#999"/>
 <path d="{svg_path(xs, ys)}" fill="none" stroke="#444" stroke-width="2"/>
-<circle data-part="dot" cx="{dot_x:.1f}" cy="{middle - height * score:.1f}" r="8" fill="{ORANGE}" stroke="#222"/>
+<circle data-part="dot" cx="{dot_x:.1f}" cy="{middle - height * score:.1f}" r="8" fill="{BLUE}" stroke="#222"/>
 <text data-part="label" x="{left}" y="394" fill="#222">Δ = {query - key}, score = {score:.2f}</text>
 </svg>"""
     script = f"""
