@@ -209,6 +209,9 @@ def test_eq_radix_dynamic():
     assert torch.allclose(found, rl.ntk_frequencies(64, 8, variant="aware"), rtol=1e-12)
     plain = rl.dynamic_ntk_frequencies(64, length=30, train_length=64, factor=8)
     assert torch.equal(plain, rl.rope_frequencies(64))
+    # What the lesson says of its own model: at 512 the factor is 57, and that reaches 243 bytes.
+    speed = rl.ntk_frequencies(32, 57, variant="aware") / rl.rope_frequencies(32)
+    assert int(1 + 63 / speed[5].item()) == 243
 
 
 def test_eq_radix_stale():
