@@ -7,7 +7,7 @@ from bs4 import BeautifulSoup
 
 import rope_lessons as rl
 from rope_lessons.figures import scoreboard
-from rope_lessons.stored import Table
+from rope_lessons.stored import Table, results
 
 ROWS = {"plain": [62.74, 36.9], "YaRN": [58.9, 56.52], "ramp": [59.1, 56.48], "window": [62.74, 64.4]}
 
@@ -100,3 +100,14 @@ def test_the_control_draws_the_line() -> None:
     assert [line.get_xdata() for line in axis.lines if line.get_linestyle() == "--"] == [[72.0, 72.0]]
     with pytest.raises(ValueError, match="control must be one of rope, yarn"):
         scoreboard.scoreboard_reach(BOARD, {"rope": "plain", "yarn": "YaRN"}, control="rope-window")
+
+
+def test_a_trade_names_each_method_beside_its_point() -> None:
+    board, names = results("scoreboard")["rows"], {"rope": "plain", "yarn": "YaRN", "rope-window": "window of 64"}
+    drawn = scoreboard.scoreboard_trade(board, names, control="rope-window")
+    home, far = (scoreboard.measured(board, "yarn", "natural", length)[0] for length in (64, 512))
+    assert f"YaRN {home:.0f} and {far:.0f}" in drawn.alt
+    (axis,) = drawn.figure.axes
+    assert {text.get_text(): text.xy for text in axis.texts}["YaRN"] == (home, far)
+    with pytest.raises(ValueError, match="control must be one of rope, yarn"):
+        scoreboard.scoreboard_trade(board, {"rope": "plain", "yarn": "YaRN"}, control="rope-window")

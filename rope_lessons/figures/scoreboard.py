@@ -20,7 +20,14 @@ from rope_lessons.figures.tables import ResultTable, table
 from rope_lessons.scoreboard.summary import Pair, agreement, find, ranks, tuned_curves
 from rope_lessons.stored import Table
 
-__all__ = ["request_table", "scoreboard_order", "scoreboard_reach", "scoreboard_table", "scoreboard_tuned"]
+__all__ = [
+    "request_table",
+    "scoreboard_order",
+    "scoreboard_reach",
+    "scoreboard_table",
+    "scoreboard_trade",
+    "scoreboard_tuned",
+]
 
 RUNG = "small"
 HEADS = {
@@ -106,16 +113,17 @@ def request_table(
         rows[f"{name}, per request"] = ["rope", *between, method]
     apart = dict(control or {})
     rows |= {name: [row] * len(lengths) for row, name in apart.items()}
-    means = {
-        name: [measured(lines, row, "natural", length)[0] for row, length in zip(of_name, lengths, strict=True)]
+    found = {
+        name: [measured(lines, row, "natural", length) for row, length in zip(of_name, lengths, strict=True)]
         for name, of_name in rows.items()
     }
     return table(
         [f"{length} bytes" for length in lengths],
-        means,
+        {name: [mean for mean, _, _ in cells] for name, cells in found.items()},
+        margins={name: [(high - low) / 2 for _, low, high in cells] for name, cells in found.items()},
         apart=list(apart.values()),
         head="factor",
-        caption="Bytes predicted right, %.",
+        caption="Bytes predicted right, %; ± is half of a 95 % interval over documents and seeds.",
     )
 
 
@@ -153,6 +161,38 @@ def scoreboard_reach(
     alt = f"""Percent of {HEADS[metric]} right at {length} bytes, with 95 % intervals, one row for each method; a dashed
         line marks the control, {names[control]}. {"; ".join(said)}."""
     return figure, alt
+
+
+@styled
+def scoreboard_trade(
+    lines: Table, names: Mapping[str, str], *, control: str, home: int = 64, length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """All bytes at the training length across, and at another length up: a method that costs nothing moves up alone.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows; what each is called.
+        control: a row among them, drawn apart.
+        home, length: of the texts.
+
+    Raises:
+        ValueError: a control that is not among the names; rows that the table does not have.
+    """
+    if control not in names:
+        raise ValueError(f"control must be one of {', '.join(names)}, got {control!r}")
+    figure, axis = new_figure(height=4.2)
+    found = {name: [measured(lines, row, "natural", of)[0] for of in (home, length)] for row, name in names.items()}
+    for (x, y), name in zip(found.values(), found, strict=True):
+        color, marker = (ORANGE, "D") if name == names[control] else (BLUE, "o")
+        axis.plot(x, y, marker, color=color, markersize=9)
+        taken = any(abs(x - other) < 1 and 0 < above - y < 4 for other, above in found.values())
+        place = {"xytext": (0, -11 if taken else 11), "va": "top" if taken else "bottom"}
+        axis.annotate(name, (x, y), textcoords="offset points", ha="center", fontsize=12, **place)
+    axis.set_xlabel(f"all bytes at {home}, % right")
+    axis.set_ylabel(f"all bytes at {length}, % right")
+    axis.margins(x=0.2, y=0.15)
+    said = [f"{name} {x:.0f} and {y:.0f}" for name, (x, y) in found.items()]
+    return figure, f"Percent of bytes right at {home} across and at {length} up. {'; '.join(said)}."
 
 
 @styled
