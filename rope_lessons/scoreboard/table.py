@@ -115,7 +115,9 @@ def lines(
             plain = [of_seed[seed][training + control] for seed in seeds] if there else None
             for (metric, length), asked in asked_at(lengths).items():
                 mean = measured(own, asked)
-                ahead = None if plain is None else measured(own, asked, plain)
+                # A learned table goes no farther than training, and its control neither.
+                both = plain is not None and all(name in found for found in plain for name in asked.hits)
+                ahead = measured(own, asked, plain) if both else None
                 yield {**about, "metric": metric, "length": length, **_rounded("", mean), **_rounded("ahead_", ahead)}
             if tests.home in lengths and (paid := _tax(of_seed, row, rope, asked_at(lengths)["natural", tests.home])):
                 yield {**about, "metric": "tax", "length": tests.home, **_rounded("", paid), **_rounded("ahead_", None)}

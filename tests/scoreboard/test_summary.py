@@ -73,6 +73,12 @@ def test_the_tax_is_what_plain_rope_has_more_at_home() -> None:
     assert taxes["rope"]["mean"] == 0
     assert taxes["alibi"]["mean"] == taxes["alibi"]["low"] == taxes["alibi"]["high"] == 0.125
     assert taxes["alibi"]["length"] == 32
+    # A control that goes no farther than training says nothing of what is beyond it.
+    near = {name: found for name, found in rope[0]["rope"].items() if " 64" not in name}
+    learned = {0: {"learned-pi": rope[0]["rope"], "learned-window": near}}
+    found = list(table.lines({"learned": learned}, text, tests))
+    ahead = {(row["metric"], row["length"]): row["ahead_mean"] for row in found if row["row"] == "learned-pi"}
+    assert (ahead["natural", 32], ahead["natural", 64]) == (0, None)
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
