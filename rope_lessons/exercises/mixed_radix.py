@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, Lab, WrongKind
+from rope_lessons.exercises.radix import grade_speeds
 
 
 def _digits(n: int, bases: Sequence[int]) -> list[int]:
@@ -47,9 +49,35 @@ def _stability(frequencies: Sequence[float], length: float) -> float:
     return sum(length < 2 * math.pi / frequency for frequency in frequencies) / len(frequencies)
 
 
+LAB_HOME, LAB_LONG = 60.0, 55.0  # percent of all bytes: at 64, and at eight times that
+
+
+def _lab(answer: Any) -> str:
+    """A factor and an exponent, tried on the scoreboard's model."""
+    try:
+        factor, exponent = (float(number) for number in answer)
+    except (TypeError, ValueError):
+        raise WrongKind("give a tuple of two numbers, (factor, exponent): nothing else may change") from None
+    if not (1 <= factor <= 1e6 and 0 <= exponent <= 100):
+        raise WrongKind("the factor must be from 1 to 1e6 and the exponent from 0 to 100")
+    return grade_speeds([factor ** -(((t + 1) / 16) ** exponent) for t in range(16)], LAB_HOME, LAB_LONG)
+
+
 _ROPE_16 = [10_000 ** (-t / 8) for t in range(8)]
 
-EXERCISES = {
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference=(512, 1.5),
+        mistakes={
+            "512 bytes are still too long: you predict 54": (8, 0.625),  # as published
+            "512 bytes are still too long: you predict 5": (128, 1),
+            "the price at home is too high": (512, 1.25),
+            "512 bytes are still too long: you predict 2": (8, 0),  # PI
+            # Cheating: sixteen speeds of one's own, as in the lab of chapter 3, are no exponent.
+            "give a tuple of two numbers": [1.0] * 5 + [1 / 128] * 11,
+        },
+    ),
     "digits": Exercise(
         reference=_digits,
         cases=[(363_900, (60, 60, 24, 7)), (0, (2, 3)), (5, (2, 3)), (1439, (60, 24)), (999, (10, 10, 10))],

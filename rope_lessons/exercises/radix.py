@@ -74,7 +74,7 @@ LAB_HOME, LAB_LONG = 61.2, 55.0  # percent of all bytes: at 64, and at eight tim
 
 
 def _lab(answer: Any) -> str:
-    """What the first seed of the scoreboard's model does with these sixteen speeds."""
+    """Sixteen speeds, tried on the scoreboard's model."""
     if isinstance(answer, (str, dict)) or not hasattr(answer, "__len__") or len(answer) != 16:
         raise WrongKind("give a list of 16 speeds, one for each hand: nothing else may change")
     try:
@@ -83,6 +83,11 @@ def _lab(answer: Any) -> str:
         raise WrongKind("give a list of 16 speeds, one for each hand: they must be numbers") from None
     if not all(1e-6 <= speed <= 1e6 for speed in speeds):
         raise WrongKind("a speed is the new frequency divided by the old one: a number above 0, at least 1e-6")
+    return grade_speeds(speeds, LAB_HOME, LAB_LONG)
+
+
+def grade_speeds(speeds: Sequence[float], home_wanted: float, long_wanted: float) -> str:
+    """What is missing when the first seed of the scoreboard's model turns its sixteen hands at these speeds."""
     from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
 
     slower = tuple(1 / speed for speed in speeds)
@@ -91,10 +96,10 @@ def _lab(answer: Any) -> str:
     model, texts = live.load(), live.windows()[:32]
     home, long = (live.percent(model, tried, texts, length) for length in (64, 512))
     told = f"you predict {home:.1f} % of the bytes at 64 and {long:.1f} % at 512"
-    if long < LAB_LONG:
-        return f"512 bytes are still too long: {told}; {LAB_LONG:g} % at 512 are wanted"
-    if home < LAB_HOME:
-        return f"the price at home is too high: {told}; {LAB_HOME:g} % at 64 are wanted"
+    if long < long_wanted:
+        return f"512 bytes are still too long: {told}; {long_wanted:g} % at 512 are wanted"
+    if home < home_wanted:
+        return f"the price at home is too high: {told}; {home_wanted:g} % at 64 are wanted"
     return ""
 
 

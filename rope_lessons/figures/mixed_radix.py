@@ -28,7 +28,42 @@ from rope_lessons.radix import ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table
 
-__all__ = ["mixed_radix_counts", "mixed_radix_knob", "mixed_radix_shares", "mixed_radix_stability", "mixed_radix_sweep"]
+__all__ = [
+    "mixed_radix_counts",
+    "mixed_radix_knob",
+    "mixed_radix_shares",
+    "mixed_radix_sharing",
+    "mixed_radix_stability",
+    "mixed_radix_sweep",
+]
+
+
+@styled
+def mixed_radix_sharing(
+    exponents: Sequence[float] = (0.0, 0.5, 1.0), pairs: int = 4, factor: float = 8.0
+) -> tuple[MatplotlibFigure, str]:
+    """How much each hand is slowed, and by whose share: a panel for each exponent."""
+    names = {0.0: "PI: the first takes all", 1.0: "equal shares"}
+    figure, axes = new_figure(len(exponents), 1, height=1.9 * len(exponents) + 0.6, sharex=True, squeeze=False)
+    said = []
+    for axis, b in zip(axes[:, 0], exponents, strict=True):
+        taken = [0.0, *(math.log2(factor) * ((t + 1) / pairs) ** b for t in range(pairs))]
+        for t, color in zip(range(pairs), (BLUE, ORANGE, GREEN, PURPLE), strict=True):
+            hands = range(t, pairs)  # a share slows its own hand and those to the right
+            own = [taken[t + 1] - taken[t]] * len(hands)
+            axis.bar(hands, own, bottom=taken[t], color=color, width=0.7, label=f"share of hand {t}")
+        axis.set_ylabel("slower by")
+        axis.set_yticks(range(4), ["×1", "×2", "×4", "×8"] if factor == 8 else None)
+        axis.set_title(names.get(b, f"unequal shares, b = {b:g}"), fontsize=12, loc="left")
+        axis.grid(axis="x", visible=False)
+        slower = ", ".join(f"{2**level:.3g}" for level in taken[1:])
+        said.append(f"{names.get(b, f'b = {b:g}')}: {slower}")
+    axes[-1, 0].set_xticks(range(pairs), [f"hand {t}" for t in range(pairs)])
+    legend_below(figure, axes[0, 0], columns=2)
+    alt = f"""Stacked bars for {pairs} hands, from fast to slow: how many times slower each turns, on a logarithmic
+        scale, and the shares that make it up. A hand's own share lies on top of those of the hands to its left.
+        {"; ".join(said)}."""
+    return figure, alt
 
 
 @styled
@@ -152,8 +187,8 @@ def mixed_radix_stability(dim: int = 64, train_length: int = 64, factor: float =
 
 # --- the explorable: one knob b ------------------------------------------------------------------------------------
 
-PAIRS, FIRST, TRAINED = 32, 9, 64  # of the small model: pair 9 is the first that does not go round in 64 bytes
-LEFT, RIGHT = 66, 629.2  # 17.6 for a pair: no coordinate lies half-way between two roundings
+PAIRS, FIRST, TRAINED = 16, 5, 64  # of the scoreboard's model: pair 5 is the first that does not go round in 64 bytes
+LEFT, RIGHT = 66, 629.2  # 35.2 for a pair: no coordinate lies half-way between two roundings
 TOP, HIGH = 64, 190  # the panel of the speeds
 FLOOR, BARS = 436, 120  # the panel of the shares
 MOST = 64  # the largest factor
@@ -177,6 +212,17 @@ def _line(b: float, factor: float) -> str:
     return " ".join(f"{_x(t):.1f},{_y(_taken(t, b), factor) + 1e-9:.1f}" for t in range(PAIRS))
 
 
+def _rival(b: float) -> float:
+    """What equal shares take of log κ to reach as far: ln κ̃ / ln κ."""
+    return _taken(FIRST, b) / _taken(FIRST, 1)
+
+
+def _rival_line(b: float, factor: float) -> str:
+    """Its speeds, as far as the panel shows them."""
+    levels = (min(_y(_taken(t, 1) * _rival(b), factor), TOP + HIGH) for t in range(PAIRS))
+    return " ".join(f"{_x(t):.1f},{level + 1e-9:.1f}" for t, level in enumerate(levels))
+
+
 def _bar(t: int, b: float) -> tuple[float, float]:
     """Top and height of a bar: a pair's own share of log κ; a share of a quarter and more fills the panel."""
     own = _taken(t, b) - (_taken(t - 1, b) if t else 0)
@@ -186,17 +232,23 @@ def _bar(t: int, b: float) -> tuple[float, float]:
 
 def _summary(b: float, factor: float) -> tuple[str, str]:
     fast, reach = factor ** -_taken(0, b), 1 + (TRAINED - 1) * factor ** _taken(FIRST, b)
+    rival = factor ** (-_taken(0, 1) * _rival(b))
     # The small number rounds halves up, as the script's toFixed does with these values.
-    return f"fastest hand at {fast + 1e-9:.2f} of its speed", f"reach {reach + 1e-9:.0f} of {TRAINED * factor:g} bytes"
+    fastest = f"fastest hand at {fast + 1e-9:.2f} of its speed, rival's {rival + 1e-9:.2f}"
+    return fastest, f"reach {reach + 1e-9:.0f} of {TRAINED * factor:g}"
 
 
 KNOB_SCRIPT = r"""
     const b = value.exponent, k = value.factor;
-    const taken = (t, e) => Math.pow((t + 1) / 32, e);
+    const taken = (t, e) => Math.pow((t + 1) / 16, e);
     const own = (t) => taken(t, b) - (t ? taken(t - 1, b) : 0);
-    const x = (t) => 66 + 17.6 * (t + 0.5), y = (s) => 64 + 190 * s * Math.log(k) / Math.log(64);
-    for (const [name, e] of [["speed", b], ["flat", 0], ["even", 1]]) {
-      const points = [...Array(32).keys()].map((t) => `${x(t).toFixed(1)},${y(taken(t, e)).toFixed(1)}`);
+    const x = (t) => 66 + 35.2 * (t + 0.5), y = (s) => 64 + 190 * s * Math.log(k) / Math.log(64);
+    const more = taken(5, b) / taken(5, 1);
+    const lines = {
+      speed: (t) => y(taken(t, b)), flat: (t) => y(taken(t, 0)), rival: (t) => Math.min(y(taken(t, 1) * more), 254),
+    };
+    for (const [name, height] of Object.entries(lines)) {
+      const points = [...Array(16).keys()].map((t) => `${x(t).toFixed(1)},${(height(t) + 1e-9).toFixed(1)}`);
       svg.querySelector("." + name).setAttribute("points", points.join(" "));
     }
     svg.querySelectorAll(".share").forEach((bar, t) => {
@@ -204,9 +256,11 @@ KNOB_SCRIPT = r"""
       bar.setAttribute("y", (436 - height).toFixed(1));
       bar.setAttribute("height", height.toFixed(1));
     });
-    const fast = Math.pow(k, -taken(0, b)), reach = 1 + 63 * Math.pow(k, taken(9, b));
-    svg.querySelector(".fast").textContent = `fastest hand at ${(fast + 1e-9).toFixed(2)} of its speed`;
-    svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of ${64 * k} bytes`;
+    const fast = Math.pow(k, -taken(0, b)), reach = 1 + 63 * Math.pow(k, taken(5, b));
+    const fastest = `fastest hand at ${(fast + 1e-9).toFixed(2)} of its speed`;
+    const ofRival = (Math.pow(k, -taken(0, 1) * more) + 1e-9).toFixed(2);
+    svg.querySelector(".fast").textContent = `${fastest}, rival's ${ofRival}`;
+    svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of ${64 * k}`;
     svg.querySelector(".bottom").textContent = `1/${k}`;
     svg.querySelector(".bottom").setAttribute("y", (y(1) + 7).toFixed(1));
     svg.querySelector(".title").textContent = `b = ${b}, factor ${k}`;
@@ -214,10 +268,10 @@ KNOB_SCRIPT = r"""
 
 
 def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
-    """Speeds and shares of the 32 pairs of the small model under the exponent b."""
+    """Speeds and shares of the 16 pairs of the scoreboard's model under the exponent b, and those of its rival."""
     fast, reach = _summary(exponent, factor)
     bars = "".join(
-        f'<rect class="share" x="{_x(t) - 6:.1f}" y="{_bar(t, exponent)[0]:.1f}" width="12" '
+        f'<rect class="share" x="{_x(t) - 12:.1f}" y="{_bar(t, exponent)[0]:.1f}" width="24" '
         f'height="{_bar(t, exponent)[1]:.1f}" fill="{BLUE}"/>'
         for t in range(PAIRS)
     )
@@ -237,27 +291,28 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f'<text x="{LEFT - 8}" y="{TOP + 7}" text-anchor="end">1</text>'
         f'<text x="{LEFT - 8}" y="{_y(1, factor) + 7:.1f}" text-anchor="end" class="bottom">1/{factor}</text>'
         f'<polyline class="flat" points="{_line(0, factor)}" {dotted}/>'
-        f'<polyline class="even" points="{_line(1, factor)}" {dotted}/>'
+        f'<polyline class="rival" points="{_rival_line(exponent, factor)}" fill="none" stroke="{ORANGE}" '
+        'stroke-width="3" stroke-dasharray="9 5"/>'
         f'<polyline class="speed" points="{_line(exponent, factor)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
-        f'<text x="{LEFT}" y="{TOP + HIGH + 34}" class="fast">{fast}</text>'
-        f'<text x="{RIGHT}" y="{TOP + HIGH + 34}" text-anchor="end" class="reach">{reach}</text>'
+        f'<text x="{LEFT}" y="{TOP + HIGH + 34}" class="fast" font-size="19">{fast}</text>'
+        f'<text x="{RIGHT}" y="{TOP + HIGH + 34}" text-anchor="end" class="reach" font-size="19">{reach}</text>'
         f"{bars}"
         f'<line x1="{LEFT}" y1="{FLOOR}" x2="{RIGHT}" y2="{FLOOR}" stroke="#999"/>'
         f'<text x="{LEFT - 8}" y="{FLOOR - BARS + 14}" text-anchor="end">1/4</text>'
         f'<text x="{LEFT - 8}" y="{FLOOR + 7}" text-anchor="end">0</text>'
         f'<text x="{RIGHT}" y="{FLOOR - BARS + 14}" text-anchor="end">own share of log κ</text>'
         f'<text x="{LEFT}" y="{FLOOR + 28}">pair 0</text>'
-        f'<text x="{RIGHT}" y="{FLOOR + 28}" text-anchor="end">pair 31</text></svg>'
+        f'<text x="{RIGHT}" y="{FLOOR + 28}" text-anchor="end">pair {PAIRS - 1}</text></svg>'
     )
-    alt = """Two panels for the 32 pairs of the small model. Upper panel: speed against pair, on a logarithmic scale
-        from 1 down to 1/64. Two dotted grey lines are b = 0, flat at 1 over the factor, and b = 1, a straight line
-        from the top left down to there. A blue curve for the chosen b lies between them when b is between 0 and
-        1, and above the straight line when b is larger. Pairs 9 to 31 are shaded: they do not go round in training.
-        Lower panel: bars, the share of the factor that each pair takes. They fall from left to right for b below 1, are
-        equal at 1 and rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.79 of its speed and the
-        reach is 173 of 512 bytes."""
-    caption = """Blue: speed of each pair, and below it the pair's own share of log κ (bars end at a quarter). Dotted:
-        b = 0 (PI) and b = 1 (fixed). Shaded: hands that do not go round in 64 bytes. Move b from 1 down to 0: the reach
-        grows, and the fastest hand pays for it. Then set b to 1 and raise the factor instead."""
+    alt = """Two panels for the 16 pairs of the model. Upper panel: speed against pair, on a logarithmic scale from 1
+        down to 1/64. A blue curve for the chosen exponent b, a dotted grey line for b = 0, flat at 1 over the factor,
+        and a dashed orange line for equal shares with the same reach. Blue and orange cross at pair 5; for b below 1
+        orange is above blue before it. Pairs 5 to 15 are shaded: they do not go round in training. Lower panel: bars,
+        the share of the factor that each pair takes. They fall from left to right for b below 1, are equal at 1 and
+        rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.69 of its speed, the rival's 0.83, and
+        the reach is 195 of 512 bytes."""
+    caption = """Blue: speed of each pair, and below it the pair's own share of log κ (bars end at a quarter). Orange:
+        equal shares with the factor that reaches as far. Dotted: b = 0, PI. Shaded: hands that do not go round in 64
+        bytes. Move b from 1 down to 0: the reach grows, and the fastest hand pays more for it than the rival's."""
     knobs = (Knob("exponent", "exponent b", 0, 2, exponent, 0.125), Knob("factor", "factor κ", 2, MOST, factor))
     return Explorable("mixed-radix-knob", alt, caption, knobs, svg, KNOB_SCRIPT)

@@ -388,10 +388,10 @@ def test_the_rival_wins(accuracies, stored):
 
 def test_explorable_says_what_it_shows():
     svg = figures.mixed_radix_knob().svg
-    assert "fastest hand at 0.79 of its speed" in svg
-    assert "reach 173 of 512 bytes" in svg
-    assert len(re.findall(r'class="share"', svg)) == 32
-    assert "reach 173 of 1600 bytes" in figures.mixed_radix_knob(1, 25).svg  # the second setting in the text
+    assert "fastest hand at 0.69 of its speed, rival's 0.83" in svg
+    assert "reach 195 of 512" in svg
+    assert len(re.findall(r'class="share"', svg)) == 16
+    assert "reach 195 of 1280" in figures.mixed_radix_knob(1, 20).svg  # its rival
 
 
 @pytest.mark.parametrize(("b", "factor"), [(0.625, 8), (1, 25), (0, 64), (2, 2)])
@@ -399,15 +399,25 @@ def test_explorable_has_one_axis_for_all_factors(b, factor):
     """Two settings can be compared: the same speed is at the same height."""
     drawn = re.search(r'class="speed" points="([^"]*)"', figures.mixed_radix_knob(b, factor).svg)[1]
     heights = torch.tensor([float(point.split(",")[1]) for point in drawn.split()], dtype=torch.float64)
-    wanted = figures.TOP - figures.HIGH * speeds(64, factor, b).log() / math.log(64)
+    wanted = figures.TOP - figures.HIGH * speeds(32, factor, b).log() / math.log(64)
     assert torch.allclose(heights, wanted, atol=0.06)
+
+
+@pytest.mark.parametrize(("b", "factor"), [(0.625, 8), (0.25, 64), (1.5, 16), (1, 8)])
+def test_explorable_draws_the_rival(b, factor):
+    """Equal shares with the same reach, as far down as the panel goes."""
+    drawn = re.search(r'class="rival" points="([^"]*)"', figures.mixed_radix_knob(b, factor).svg)[1]
+    heights = torch.tensor([float(point.split(",")[1]) for point in drawn.split()], dtype=torch.float64)
+    rival = rl.ntk_frequencies(32, factor ** ((6 / 16) ** (b - 1)))
+    wanted = figures.TOP - figures.HIGH * (rival / rl.rope_frequencies(32)).log() / math.log(64)
+    assert torch.allclose(heights, wanted.clamp(max=figures.TOP + figures.HIGH), atol=0.06)
 
 
 @pytest.mark.parametrize("b", [0, 0.25, 0.625, 1, 2])
 def test_explorable_draws_the_packages_numbers(b):
-    taken = torch.tensor([figures._taken(t, b) for t in range(32)], dtype=torch.float64)
-    assert torch.allclose(8**-taken, speeds(64, 8, b), rtol=1e-12)
-    bars = [figures._bar(t, b)[1] / (4 * figures.BARS) for t in range(32)]
+    taken = torch.tensor([figures._taken(t, b) for t in range(16)], dtype=torch.float64)
+    assert torch.allclose(8**-taken, speeds(32, 8, b), rtol=1e-12)
+    bars = [figures._bar(t, b)[1] / (4 * figures.BARS) for t in range(16)]
     if b in (1, 0.625):  # no bar is cut off
         assert sum(bars) == pytest.approx(1)
 
