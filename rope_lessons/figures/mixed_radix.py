@@ -120,6 +120,7 @@ def mixed_radix_shares(dim: int = 64, factor: float = 8.0) -> tuple[MatplotlibFi
     bottom.minorticks_off()
     bottom.set_ylabel("speed: new / old")
     bottom.set_xlabel("pair t, fast to slow")
+    bottom.set_xticks(range(0, pairs, pairs // 8))
     legend_below(figure, top, columns=3)
     alt = f"""Two panels against the number of the pair, {pairs} pairs, factor {factor:g}. Top: each pair's own share of
         the factor. For b = 0 pair 0 takes all; for b = 0.25 and 0.625 the curves fall from pair 0 on; for b = 1 all
