@@ -231,12 +231,15 @@ def _bar(t: int, b: float) -> tuple[float, float]:
     return FLOOR - height, height
 
 
-def _summary(b: float, factor: float) -> tuple[str, str]:
+def _summary(b: float, factor: float) -> tuple[str, str, str]:
     fast, reach = factor ** -_taken(0, b), 1 + (TRAINED - 1) * factor ** _taken(FIRST, b)
     rival = factor ** (-_taken(0, 1) * _rival(b))
     # The small number rounds halves up, as the script's toFixed does with these values.
-    fastest = f"fastest hand at {fast + 1e-9:.2f} of its speed, rival's {rival + 1e-9:.2f}"
-    return fastest, f"reach {reach + 1e-9:.0f} of {TRAINED * factor:g}"
+    return (
+        f"fastest hand at {fast + 1e-9:.2f} of its speed",
+        f"reach {reach + 1e-9:.0f} of {TRAINED * factor:g} bytes",
+        f"the rival's at {rival + 1e-9:.2f}",
+    )
 
 
 KNOB_SCRIPT = r"""
@@ -258,10 +261,10 @@ KNOB_SCRIPT = r"""
       bar.setAttribute("height", height.toFixed(1));
     });
     const fast = Math.pow(k, -taken(0, b)), reach = 1 + 63 * Math.pow(k, taken(5, b));
-    const fastest = `fastest hand at ${(fast + 1e-9).toFixed(2)} of its speed`;
-    const ofRival = (Math.pow(k, -taken(0, 1) * more) + 1e-9).toFixed(2);
-    svg.querySelector(".fast").textContent = `${fastest}, rival's ${ofRival}`;
-    svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of ${64 * k}`;
+    const ofRival = Math.pow(k, -taken(0, 1) * more);
+    svg.querySelector(".fast").textContent = `fastest hand at ${(fast + 1e-9).toFixed(2)} of its speed`;
+    svg.querySelector(".fast-rival").textContent = `the rival's at ${(ofRival + 1e-9).toFixed(2)}`;
+    svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of ${64 * k} bytes`;
     svg.querySelector(".bottom").textContent = `1/${k}`;
     svg.querySelector(".bottom").setAttribute("y", (y(1) + 7).toFixed(1));
     svg.querySelector(".title").textContent = `b = ${b}, factor ${k}`;
@@ -270,7 +273,7 @@ KNOB_SCRIPT = r"""
 
 def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
     """Speeds and shares of the 16 pairs of the scoreboard's model under the exponent b, and those of its rival."""
-    fast, reach = _summary(exponent, factor)
+    fast, reach, rival = _summary(exponent, factor)
     bars = "".join(
         f'<rect class="share" x="{_x(t) - 12:.1f}" y="{_bar(t, exponent)[0]:.1f}" width="24" '
         f'height="{_bar(t, exponent)[1]:.1f}" fill="{BLUE}"/>'
@@ -295,8 +298,9 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f'<polyline class="rival" points="{_rival_line(exponent, factor)}" fill="none" stroke="{ORANGE}" '
         'stroke-width="3" stroke-dasharray="9 5"/>'
         f'<polyline class="speed" points="{_line(exponent, factor)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
-        f'<text x="{LEFT}" y="{TOP + HIGH + 34}" class="fast" font-size="19">{fast}</text>'
-        f'<text x="{RIGHT}" y="{TOP + HIGH + 34}" text-anchor="end" class="reach" font-size="19">{reach}</text>'
+        f'<text x="{LEFT}" y="{TOP + HIGH + 34}" class="fast">{fast}</text>'
+        f'<text x="{LEFT}" y="{TOP + HIGH + 60}" class="fast-rival" fill="{ORANGE}">{rival}</text>'
+        f'<text x="{RIGHT}" y="{TOP + HIGH + 34}" text-anchor="end" class="reach">{reach}</text>'
         f"{bars}"
         f'<line x1="{LEFT}" y1="{FLOOR}" x2="{RIGHT}" y2="{FLOOR}" stroke="#999"/>'
         f'<text x="{LEFT - 8}" y="{FLOOR - BARS + 14}" text-anchor="end">1/4</text>'

@@ -388,10 +388,11 @@ def test_the_rival_wins(accuracies, stored):
 
 def test_explorable_says_what_it_shows():
     svg = figures.mixed_radix_knob().svg
-    assert "fastest hand at 0.69 of its speed, rival's 0.83" in svg
-    assert "reach 195 of 512" in svg
+    assert "fastest hand at 0.69 of its speed" in svg
+    assert "the rival's at 0.83" in svg
+    assert "reach 195 of 512 bytes" in svg
     assert len(re.findall(r'class="share"', svg)) == 16
-    assert "reach 195 of 1280" in figures.mixed_radix_knob(1, 20).svg  # its rival
+    assert "reach 195 of 1280 bytes" in figures.mixed_radix_knob(1, 20).svg  # its rival
 
 
 @pytest.mark.parametrize(("b", "factor"), [(0.625, 8), (1, 25), (0, 64), (2, 2)])
