@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from rope_lessons.exercises import Exercise, WrongKind, plain
+from rope_lessons.exercises import Exercise, Lab, WrongKind, plain
 from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_kernel
 
 EULER_GAMMA = 0.5772156649015329
@@ -69,7 +69,47 @@ def _float64(answer):
     return answer
 
 
-EXERCISES = {
+LAB_FAR, LAB_LAST = 200, 20_000  # distances: from where on only noise is left, and how far it is looked at
+
+
+def _lab(answer):
+    """What the kernel of 64 frequencies does."""
+    try:
+        frequencies = torch.as_tensor(answer, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        raise WrongKind("give 64 frequencies, as a tensor or a list of numbers") from None
+    if frequencies.shape != (64,) or not bool(frequencies.isfinite().all()):
+        raise WrongKind("give 64 frequencies, as a tensor or a list of numbers")
+    kernel = sinusoidal_kernel(torch.arange(LAB_LAST + 1), frequencies)
+    below = (kernel < 0.5).nonzero().flatten()
+    first = int(below[0]) if len(below) else LAB_LAST + 1
+    if not 18 <= first <= 22:
+        where = f"at distance {first}" if len(below) else "nowhere"
+        return f"the kernel falls below one half {where}; from 18 to 22 is wanted"
+    if bool((kernel[first:] > 0.5).any()):
+        return f"it comes back: above one half again at distance {first + int((kernel[first:] > 0.5).nonzero()[0])}"
+    if kernel[1] - kernel[2] < 0.05:
+        return f"the distances 1 and 2 look too much alike: K(1) - K(2) is {float(kernel[1] - kernel[2]):.3f}"
+    noise = float(kernel[LAB_FAR:].abs().max())
+    return "" if noise <= 0.3 else f"too much is left from {LAB_FAR} on: up to {noise:.2f} in size; 0.3 is allowed"
+
+
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference=rope_frequencies(128, 1270),
+        mistakes={
+            "the kernel falls below one half at distance 46": rope_frequencies(128),
+            "the kernel falls below one half at distance 2;": 1 - torch.arange(64) / 64,
+            # Cheating: one frequency for all falls to one half where it should.
+            "it comes back": [0.05] * 64,
+            "the distances 1 and 2 look too much alike": (
+                torch.special.ndtri((torch.arange(64) + 0.5) / 64).abs().double() * 0.06
+            ),
+            "too much is left from 200 on": rope_frequencies(64, 1270).repeat(2),  # no more than 32 pairs
+            "give 64 frequencies": rope_frequencies(64),
+        },
+    ),
     "inner_product": Exercise(
         reference=math.cos(60) + math.cos(0.6),
         tolerance=1e-3,

@@ -31,11 +31,13 @@ __all__ = [
     "encoding_circles",
     "encoding_table",
     "encodings_compared",
+    "go_on_or_back",
     "gram_matrices",
     "gram_matrix",
     "kernel_choices",
     "kernel_decay",
     "kernel_explorer",
+    "position_attempts",
     "taylor_errors",
 ]
 
@@ -102,6 +104,57 @@ def gram_matrix(frequencies: Tensor, count: int = 100) -> tuple[MatplotlibFigure
         f"Heat map of the inner products of the encodings of the positions 0 to {count - 1}. Every diagonal has one "
         f"colour. The main diagonal is brightest, with the value {len(frequencies)}; away from it the colour fades, "
         "quickly at first and then slowly, with ripples beside the main diagonal."
+    )
+
+
+@styled
+def position_attempts(count: int = 32) -> tuple[MatplotlibFigure, str]:
+    """The inner products of all pairs of positions, for four ways to write a position."""
+    m = torch.arange(count, dtype=torch.float64)
+    bits = torch.stack([2 * (m.long() >> t & 1) - 1 for t in range(5)], dim=-1).double()
+    hands = sinusoidal_encoding(m, 16, base=100.0, dtype=torch.float64)
+    ways = {
+        "the integer": m[:, None],
+        "one channel each": torch.eye(count, dtype=torch.float64),
+        "binary digits": bits,
+        "turning hands": hands,
+    }
+    figure, axes = new_figure(2, 2, height=6.4)
+    for ax, (name, vectors) in zip(axes.flat, ways.items(), strict=True):
+        ax.imshow(vectors @ vectors.T, cmap="Blues")
+        ax.set_title(name, fontsize=13)
+        ax.set(xticks=[0, count - 1], yticks=[0, count - 1])
+        ax.grid(False)
+    return figure, (
+        f"Four heat maps of the inner products of the positions 0 to {count - 1}, darker is larger. The integer: dark "
+        "in the corner of the largest positions alone. One channel each: a dark diagonal and nothing else. Binary "
+        "digits: a quilt of squares in squares. Turning hands: a dark diagonal band with paler stripes beside it, "
+        "every diagonal of one colour."
+    )
+
+
+@styled
+def go_on_or_back(angle: float = math.pi / 3) -> tuple[MatplotlibFigure, str]:
+    """The first four arrows of each of the two solutions in the plane."""
+    figure, axes = new_figure(1, 2, height=3.4)
+    turn = torch.linspace(0, 2 * math.pi, 200)
+    for ax, (name, steps) in zip(axes, {"go on": (0, 1, 2, 3), "go back": (0, 1, 0, 1)}.items(), strict=True):
+        ax.plot(turn.cos(), turn.sin(), color=GREY, linewidth=1)
+        for place in sorted(set(steps)):
+            x, y = math.cos(place * angle), math.sin(place * angle)
+            color = BLUE if place < 2 else ORANGE
+            ax.plot([0, x], [0, y], color=color, linewidth=3)
+            ax.plot(x, y, "o", color=color, markersize=9)
+            label = ", ".join(str(m) for m, at in enumerate(steps) if at == place)
+            ax.text(1.35 * x, 1.25 * y, label, ha="center", va="center", fontsize=14)
+        ax.set(aspect="equal", xlim=(-1.7, 1.7), ylim=(-1.1, 1.3), xticks=[], yticks=[])
+        ax.set_xlabel(name, fontsize=14)
+        ax.grid(False)
+        for side in ax.spines.values():
+            side.set_visible(False)
+    return figure, (
+        "Two circles with arrows 60 degrees apart. Go on: the positions 0, 1, 2 and 3 stand at 0, 60, 120 and 180 "
+        "degrees. Go back: the positions 0 and 2 share one arrow, 1 and 3 the other."
     )
 
 
