@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import subprocess
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 import rope_lessons as rl
+from tools.project import ROOT
 
 PACKAGE = Path(__file__).parents[1] / "rope_lessons"
 # From the bottom up. A module may import its own floor and those below; "" is the package itself, the front door.
@@ -104,6 +107,12 @@ def test_no_module_has_the_name_of_a_function() -> None:
     """``import rope_lessons.x as x`` gives what stands in ``rope_lessons`` under that name."""
     names = {name.partition(".")[0] for name in modules(PACKAGE)} - {""}
     assert {name for name in names if not inspect.ismodule(getattr(rl, name))} == set()
+
+
+def test_the_tools_leave_the_environment_alone() -> None:
+    """A variable that a tool sets would be inherited by every process that its tests start."""
+    program = "import os; before = dict(os.environ); import tools.build, tools.execution; assert os.environ == before"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
 def test_the_front_door_is_narrow() -> None:

@@ -14,11 +14,9 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning import LocalProvisioner
 
-# Before Matplotlib is imported: what ipykernel sets, which is too late for a Matplotlib that is there already.
-os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 FORK = multiprocessing.get_context("forkserver")
-# The first, since a forked process imports the program again that asks for it.
-FORK.set_forkserver_preload(["tools.execution", "ipykernel.kernelapp", "rope_lessons", "rope_lessons.figures"])
+# The second, since a forked process imports the program again that asks for it.
+FORK.set_forkserver_preload(["tools.kernel_imports", "tools.execution"])
 
 
 class Forked:
