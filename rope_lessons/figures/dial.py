@@ -38,7 +38,7 @@ padding:8px 0}}
 .rl-dials-name{{line-height:1.3}}
 .rl-dials-name b{{display:block}}
 .rl-dials-name span,.rl-dials-note{{font-size:14px;color:{themed("quiet")}}}
-.rl-dials-pairs{{display:grid;grid-template-columns:repeat(auto-fit,minmax(52px,1fr));gap:6px 4px}}
+.rl-dials-pairs{{display:grid;grid-template-columns:repeat(auto-fit,minmax(56px,1fr));gap:6px 4px}}
 .rl-dial{{text-align:center;font-size:13px;line-height:1.25;font-variant-numeric:tabular-nums}}
 .rl-dial svg{{display:block;width:100%;max-width:96px;height:auto;margin:0 auto;background:none}}
 .rl-dial small{{display:block;font-size:12px;color:{themed("quiet")}}}
@@ -191,16 +191,18 @@ def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "") -> str:
     return f'<div class="rl-dial">{number}{_draw(dial, fixed)}<span>{dial.token}</span></div>'
 
 
-def _row_html(row: DialRow, found: Sequence[_Dial], numbered: bool) -> str:
+def _row_html(row: DialRow, found: Sequence[_Dial], numbered: bool, with_training: bool) -> str:
     cells = "".join(_cell(t, dial, numbered) for t, dial in enumerate(found))
-    note = _note(row, found) if row.note is None else row.note
+    note = _note(row, found, with_training) if row.note is None else row.note
     name = f'<div class="rl-dials-name"><b>{html.escape(row.label)}</b><span>{html.escape(note)}</span></div>'
     return f'<div class="rl-dials-row">{name}<div class="rl-dials-pairs">{cells}</div></div>'
 
 
-def _note(row: DialRow, found: Sequence[_Dial]) -> str:
+def _note(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
     if row.hands is not None and len(row.hands) == 2:
         return f"{row.hands[0] - row.hands[1]} tokens apart"
+    if not with_training:
+        return ""
     red = sum(dial.new > 0 for dial in found)
     if red == 0:
         return "no new angle"
@@ -229,11 +231,13 @@ def _legend(found: Sequence[_Dial], with_training: bool) -> str:
     return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in samples)}</div>'
 
 
-def _spoken(row: DialRow, found: Sequence[_Dial]) -> str:
+def _spoken(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
     if row.hands is not None and len(row.hands) == 2:
         query, key = row.hands
         between = ", ".join(dial.token for dial in found)
         return f"{row.label}: a query at {query} and a key at {key}; from the key's hand to the query's: {between}"
+    if not with_training:
+        return f"{row.label}: the hands point to {', '.join(_degrees(dial.hands[0]) for dial in found)}"
     red = [str(t) for t, dial in enumerate(found) if dial.new > 0]
     new = f"new angles, in red, at pair{'s' * (len(red) > 1)} {', '.join(red)}" if red else "no red"
     return f"{row.label}: {new}; one token turns pair 0 by {found[0].token}, pair {len(found) - 1} by {found[-1].token}"
@@ -266,12 +270,13 @@ class Dials:
         training = f" Training on {self.train_length} tokens showed these arcs, in blue: {arcs}." * bool(
             self.train_length and any(len(dial.hands) < 2 for row in self.drawn for dial in row)
         )
-        said = ". ".join(_spoken(row, found) for row, found in zip(self.rows, self.drawn, strict=True))
+        rows = zip(self.rows, self.drawn, strict=True)
+        said = ". ".join(_spoken(row, found, self.train_length is not None) for row, found in rows)
         return f"Dials with one hand each for {pairs} pairs of channels, from fast to slow.{training} {said}."
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            _row_html(row, found, numbered=at == 0)
+            _row_html(row, found, numbered=at == 0, with_training=self.train_length is not None)
             for at, (row, found) in enumerate(zip(self.rows, self.drawn, strict=True))
         )
         legend = _legend([dial for found in self.drawn for dial in found], self.train_length is not None)
@@ -464,7 +469,7 @@ def dials_explorable(
         reaches. The wedge in the middle, and the number below, is what one token turns; it is orange where a method
         has slowed the hand. Make the red disappear, and watch what it does to the first wedge."""
     alt = f"""{len(first)} dials, from fast to slow, with buttons for the method, the length and the factor. At first:
-        {_spoken(rows[method, factor, length], first)}."""
+        {_spoken(rows[method, factor, length], first, with_training=True)}."""
     return Explorable(name, alt, caption, knobs, _picture(_title(method, factor, length), first, length), script, STYLE)
 
 
@@ -562,5 +567,5 @@ def distance_explorable(
         query as the key sees it, turned by its own angle for every token between the two. Blue: the angles that
         training showed. Red: those it never did."""
     alt = f"""{len(found)} dials, from fast to slow, with sliders for the distance of query and key and for the training
-        length. At first: {_spoken(row, found)}."""
+        length. At first: {_spoken(row, found, with_training=True)}."""
     return Explorable(name, alt, caption, knobs, _drawn(row.label, found, says, KEY), script, STYLE)
