@@ -107,21 +107,24 @@ def gram_matrix(frequencies: Tensor, count: int = 100) -> tuple[MatplotlibFigure
     )
 
 
-@styled
-def position_attempts(count: int = 32) -> tuple[MatplotlibFigure, str]:
+def attempts(count: int = 32) -> dict[str, Tensor]:
     """The inner products of all pairs of positions, for four ways to write a position."""
     m = torch.arange(count, dtype=torch.float64)
-    bits = torch.stack([2 * (m.long() >> t & 1) - 1 for t in range(5)], dim=-1).double()
-    hands = sinusoidal_encoding(m, 16, base=100.0, dtype=torch.float64)
     ways = {
         "the integer": m[:, None],
         "one channel each": torch.eye(count, dtype=torch.float64),
-        "binary digits": bits,
-        "turning hands": hands,
+        "binary digits": torch.stack([2 * (m.long() >> t & 1) - 1 for t in range(5)], dim=-1).double(),
+        "turning hands": sinusoidal_encoding(m, 16, base=100.0, dtype=torch.float64),
     }
+    return {name: vectors @ vectors.T for name, vectors in ways.items()}
+
+
+@styled
+def position_attempts(count: int = 32) -> tuple[MatplotlibFigure, str]:
+    """What an inner product sees of positions that are written in four ways."""
     figure, axes = new_figure(2, 2, height=6.4)
-    for ax, (name, vectors) in zip(axes.flat, ways.items(), strict=True):
-        ax.imshow(vectors @ vectors.T, cmap="Blues")
+    for ax, (name, seen) in zip(axes.flat, attempts(count).items(), strict=True):
+        ax.imshow(seen, cmap="Blues")
         ax.set_title(name, fontsize=13)
         ax.set(xticks=[0, count - 1], yticks=[0, count - 1])
         ax.grid(False)

@@ -449,3 +449,37 @@ def test_the_explorer_shows_the_return_of_the_toy():
     points = [tuple(map(float, point.split())) for point in path.split("L")]
     near = [y for x, y in points if figures._x(600) < x < figures._x(650)]
     assert min(near) == pytest.approx(figures._y(0.9987), abs=0.06)
+
+
+def test_numbers_of_the_lesson():
+    """What a reader can check by hand, and what the lab's text says."""
+    rows = rl.sinusoidal_encoding(torch.arange(3), 4, dtype=F64)
+    columns = ([0, 1, 0, 1], [0.841, 0.540, 0.010, 1.000], [0.909, -0.416, 0.020, 1.000])
+    torch.testing.assert_close(rows, torch.tensor(columns, dtype=F64), atol=5e-4, rtol=0)
+    assert [round((rows[m] @ rows[m + 1]).item(), 3) for m in (0, 1)] == [1.540, 1.540]
+    assert [round((rows[1] * rows[2])[c].item(), 3) for c in range(4)] == [0.765, -0.225, 0.000, 1.000]
+
+    law = lambda distance, base: 1 - (math.log(distance) + GAMMA) / math.log(base)  # noqa: E731
+    assert math.exp(-GAMMA) == pytest.approx(0.56, abs=0.005)
+    assert law(56, 10_000) == pytest.approx(0.5, abs=1e-3)
+    assert law(56, 10_000) - law(560, 10_000) == pytest.approx(0.25)
+    assert round((math.exp(GAMMA) * 20) ** 2, -1) == 1270
+
+    def kernel(frequencies):
+        distances = torch.arange(20_001, dtype=F64)
+        return (distances[:, None] * frequencies.double()).cos().mean(dim=1)
+
+    original, forgets = kernel(rl.rope_frequencies(128)), kernel(rl.rope_frequencies(128, base=1270))
+    assert int((original < 0.5).nonzero()[0]) == 46
+    assert round(forgets[200:].abs().max().item(), 2) == 0.28
+
+
+def test_what_the_attempts_see():
+    seen = figures.attempts()
+    assert [is_toeplitz(matrix) for matrix in seen.values()] == [False, True, False, True]
+    assert list(seen) == ["the integer", "one channel each", "binary digits", "turning hands"]
+    integers, channels, digits, hands = seen.values()
+    assert integers.argmax() == 32 * 32 - 1
+    assert torch.equal(channels, torch.eye(32, dtype=F64))
+    assert digits[6, 7] > digits[7, 8]  # one digit changes, or four do
+    assert hands[0, 0] > hands[0, 1] > hands[0, 8] > hands[0, 31]
