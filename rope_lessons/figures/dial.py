@@ -107,14 +107,15 @@ class _Dial:
 
 
 def _degrees(angle: float) -> str:
-    """Two digits, which is what fits below a dial.
+    """Two digits, below a thousandth one, which is what fits below a dial.
 
-    >>> _degrees(57.29), _degrees(5.729), _degrees(0.02265)
-    ('57°', '5.7°', '0.023°')
+    >>> _degrees(57.29), _degrees(5.729), _degrees(0.02265), _degrees(0.000498)
+    ('57°', '5.7°', '0.023°', '0.0005°')
     """
     if angle <= 0:
         return "0°"
-    return f"{angle:.{max(1 - math.floor(math.log10(angle)), 0)}f}°"
+    digits = 2 if angle >= 1e-3 else 1
+    return f"{angle:.{max(digits - 1 - math.floor(math.log10(angle)), 0)}f}°"
 
 
 def _dials(row: DialRow, trained: Tensor, train_length: int | None) -> list[_Dial]:

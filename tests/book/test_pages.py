@@ -344,7 +344,7 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
 
 FIRST, NEXT = 2_500_000, 600_000  # bytes, as served
 # Pages of the old form, with twice the pictures of a lesson, by how much more they may have.
-NOT_YET = {"01_sinusoidal": 1.3, "12_shootout": 1.1}
+NOT_YET = {"12_shootout": 1.1}
 
 
 def weight(tab: Page, address: str) -> int:
