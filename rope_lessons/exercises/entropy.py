@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+import torch
+from torch import Tensor
+
+from rope_lessons.entropy import attention_entropy
+from rope_lessons.exercises import Exercise, Lab, WrongKind
 
 
 def _weights(scores: Sequence[float]) -> list[float]:
@@ -54,12 +59,79 @@ def _best_scale(n: int) -> float:
     return _root(lambda s: s**2 + math.log(1 + 2 * s**2) - math.log(n))
 
 
+# What stands out of each head of the lab, the standard deviation of its other scores, and what is added to all.
+HEADS: dict[str, tuple[list[float], float, float]] = {
+    "A": ([5.9], 0.3, 0.0),
+    "B": ([3.5], 0.3, 0.0),
+    "C": ([], 1.0, 0.0),
+    "D": ([], 3.0, 0.0),
+    "E": ([], 0.1, 0.0),
+    "F": ([6.0] * 4, 0.3, 20.0),
+}
+LAB_SHORT, LAB_LONG, LAB_DRIFT = 64, 4096, 0.3
+
+
+def _head(name: str, keys: int, draws: int) -> Tensor:
+    """Scores ``(draws, keys)`` of one head of the lab."""
+    out, spread, more = HEADS[name]
+    generator = torch.Generator().manual_seed(ord(name))
+    scores = spread * torch.randn(draws, keys, generator=generator, dtype=torch.float64)
+    places = torch.randperm(min(keys, LAB_SHORT), generator=generator)[: len(out)]
+    scores[:, places] = torch.tensor(out, dtype=torch.float64)
+    return scores + more
+
+
+def six_heads() -> dict[str, Tensor]:
+    """The heads of the lab: scores of 64 keys each, float64 ``(64,)``.
+
+    >>> sorted(six_heads())
+    ['A', 'B', 'C', 'D', 'E', 'F']
+    """
+    return {name: _head(name, LAB_SHORT, 1)[0] for name in HEADS}
+
+
+def _drift(name: str) -> tuple[float, float]:
+    """The entropy of a head now, and in a longer text with log n: a mean over draws."""
+    scale = math.log(LAB_LONG) / math.log(LAB_SHORT)
+    now, then = (
+        float(attention_entropy(scores.softmax(dim=-1)).mean())
+        for scores in (_head(name, LAB_SHORT, 64), scale * _head(name, LAB_LONG, 64))
+    )
+    return now, then
+
+
+def _lab(answer: Any) -> str:
+    if not isinstance(answer, set | frozenset | list | tuple | str) or not set(answer) <= set(HEADS):
+        raise WrongKind("give a set of names, such as {'A', 'B'}")
+    for name in HEADS:
+        now, then = _drift(name)
+        holds = then <= now + LAB_DRIFT
+        if holds != (name in answer):
+            told = f"its entropy goes from {now:.1f} to {then:.1f} nats"
+            return f"{name} {'holds' if holds else 'does not hold'}: {told}"
+    return ""
+
+
 _LINE = [True] * 6
 _FRONT = [False, False, True, True, True, True, True]
 _MIDDLE = [True, True, False, False, True, True, True]
 _BEHIND = [True, True, True, True, False, False]
 
-EXERCISES = {
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference={"A", "D", "F"},
+        mistakes={
+            "B does not hold": {"A", "B", "D", "F"},  # naive: whatever has a largest weight
+            "D holds": {"A", "F"},  # what has a needle, and nothing else
+            "F holds": {"A", "D"},
+            "C does not hold": {"A", "C", "D", "F"},
+            # Cheating: a set that leaves nothing out.
+            "B does not hold: its entropy goes from": set("ABCDEF"),
+            "A holds": set(),
+            "give a set of names": {"A", "G"},
+        },
+    ),
     "entropy": Exercise(
         reference=_entropy,
         cases=[

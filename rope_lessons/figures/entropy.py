@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
 
 from rope_lessons.entropy import attention_entropy
 from rope_lessons.figures import (
@@ -26,7 +27,16 @@ from rope_lessons.figures import (
 )
 from rope_lessons.stored import Table
 
-__all__ = ["entropy_heads", "entropy_lengths", "entropy_needle", "entropy_sphere", "entropy_spread"]
+__all__ = [
+    "attention_rows",
+    "entropy_heads",
+    "entropy_lengths",
+    "entropy_needle",
+    "entropy_of_heads",
+    "entropy_share",
+    "entropy_sphere",
+    "entropy_spread",
+]
 
 
 @styled
@@ -91,6 +101,84 @@ def _mean_entropies(spread: float, n: int, train_length: int, seed: int) -> list
 
 
 @styled
+def entropy_share(
+    weight: float = 0.85, train_length: int = 64, lengths: Sequence[int] = (64, 128, 256, 512)
+) -> tuple[MatplotlibFigure, str]:
+    """How one key that matters shares the attention with a crowd that grows, without and with the log n scale."""
+    figure, axes = new_figure(2, 1, height=4.6, sharex=True)
+    score = math.log((train_length - 1) * weight / (1 - weight))
+    said = []
+    for axis, title in zip(axes, ("plain scores", f"scores times log n / log {train_length}"), strict=True):
+        scales = [1.0 if axis is axes[0] else math.log(n) / math.log(train_length) for n in lengths]
+        shares = [100 * _crowd(n, score, 0.0, scale)[0] for n, scale in zip(lengths, scales, strict=True)]
+        axis.barh(range(len(lengths)), shares, color=BLUE, label="the key that matters")
+        rest = [100 - share for share in shares]
+        axis.barh(range(len(lengths)), rest, left=shares, color=GREY, alpha=0.4, label="all others")
+        for at, share in enumerate(shares):
+            axis.text(2, at, f"{share:.0f} %", va="center", color="white", fontsize=12)
+        axis.set(title=title, yticks=range(len(lengths)), yticklabels=[f"{n} keys" for n in lengths])
+        axis.invert_yaxis()
+        axis.grid(False)
+        said.append(", ".join(f"{share:.0f} % of {n}" for share, n in zip(shares, lengths, strict=True)))
+    axes[1].set(xlabel="share of the attention, %", xlim=(0, 100))
+    legend_below(figure, axes[0])
+    alt = f"""Bars that show which share of the attention one key has, and which all others have together. Plain scores,
+        it has {said[0]} keys. Scores times log n over log {train_length}: {said[1]} keys."""
+    return figure, alt
+
+
+@styled
+def attention_rows(rows: Mapping[str, tuple[Tensor, int]]) -> tuple[MatplotlibFigure, str]:
+    """Rows of attention weights, one panel each, over the places of their keys.
+
+    Args:
+        rows: by title, weights ``(keys,)`` and the place of the key that matters.
+    """
+    figure, axes = new_figure(len(rows), 1, height=1.75 * len(rows) + 0.5, sharex=True, sharey=True)
+    said = []
+    for axis, (title, (row, place)) in zip(axes, rows.items(), strict=True):
+        weights = row.tolist()
+        axis.vlines(range(len(weights)), 0, weights, color=GREY, linewidth=1.5)
+        axis.vlines([place], 0, weights[place], color=BLUE, linewidth=5)
+        found = f"{title}: {100 * weights[place]:.0f} %"
+        axis.set(title=found, ylim=(0, 1), yticks=[0, 0.5, 1], ylabel="weight")
+        said.append(f"{found} of the weight, at place {place} of {len(weights)}")
+    axes[-1].set(xlabel="place of the key in the text", xlim=(-6, max(len(row) for row, _ in rows.values()) + 5))
+    alt = f"""Rows of attention: the weight that one query gives to each key of a text, the key that it needs in blue.
+        {"; ".join(said)}. All others are grey and small."""
+    return figure, alt
+
+
+@styled
+def entropy_of_heads(
+    counts: Sequence[int], cases: Mapping[str, Tensor], train_length: int = 64
+) -> tuple[MatplotlibFigure, str]:
+    """Entropy of a model's heads against the number of keys: mean over the heads, a band from least to most.
+
+    Args:
+        counts: numbers of keys.
+        cases: entropies ``(heads, counts)`` by title.
+        train_length: marked by a line.
+    """
+    figure, axes = new_figure(1, len(cases), height=3.6, sharey=True)
+    said = []
+    for axis, (title, found), color in zip(axes, cases.items(), (BLUE, ORANGE), strict=True):
+        mean = found.mean(dim=0)
+        axis.fill_between(counts, found.amin(dim=0), found.amax(dim=0), color=color, alpha=0.2, linewidth=0)
+        axis.plot(counts, mean, color=color, marker="o", label=title)
+        axis.plot(counts, [math.log(n) for n in counts], color=GREY, linestyle="--")
+        axis.axvline(train_length, color="black", linewidth=1, linestyle=":")
+        doubling_axis(axis, counts[::2])
+        axis.set(title=title, xlabel="keys n")
+        home = mean[counts.index(train_length)]
+        said.append(f"{title}: {home:.2f} at {train_length}, {mean[-1]:.2f} at {counts[-1]}")
+    axes[0].set(ylabel="entropy, nats", ylim=(0, None))
+    alt = f"""Entropy of a model's heads against the number of keys, a line for their mean and a band from the head with
+        the least to that with the most, log n above them, dashed. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
 def entropy_heads(rows: Table, cases: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Entropy of the byte model's heads against the number of keys: mean over the seeds, a band from least to most.
 
@@ -147,7 +235,7 @@ def entropy_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> t
 
 # --- the explorable: one key that matters, in a growing crowd -----------------------------------------------------
 
-POWERS, TRAINED = range(4, 17), 512
+POWERS, TRAINED = range(4, 17), 64
 LEFT, RIGHT, TOPS, HEIGHT = 70, 620, (80, 310), 170  # of the two panels
 
 
@@ -174,7 +262,7 @@ def _title(needle: float, spread: float) -> str:
 
 
 NEEDLE_SCRIPT = r"""
-    const a = value.needle, sd = value.spread, logN = Math.log(512);
+    const a = value.needle, sd = value.spread, logN = Math.log(64);
     const parts = [[], []], named = [".plain", ".scaled"];
     svg.querySelector(".title").textContent =
       `score of the needle ${a.toFixed(1)}, spread of the others ${sd.toFixed(1)}`;
@@ -196,7 +284,7 @@ NEEDLE_SCRIPT = r"""
 """
 
 
-def entropy_needle(needle: float = 8.0, spread: float = 0.0) -> Explorable:
+def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
     """One key with a high score among a crowd that grows: its weight and the entropy, without and with log n."""
     lines = []
     for log_n, name, color, dash in ((False, "plain", BLUE, ""), (True, "scaled", ORANGE, ' stroke-dasharray="9 5"')):
@@ -216,12 +304,12 @@ def entropy_needle(needle: float = 8.0, spread: float = 0.0) -> Explorable:
             (TOPS[1], "12", "entropy in nats, against the number of keys"),
         )
     )
-    trained = f"{LEFT + (RIGHT - LEFT) * 5 / 12:.1f}"
+    trained = f"{LEFT + (RIGHT - LEFT) * 2 / 12:.1f}"
     bound = _curve(1, [math.log(2**k) for k in POWERS], 12.0)
     low = TOPS[1] + HEIGHT + 24
     ticks = "".join(
         f'<text x="{LEFT + (RIGHT - LEFT) * (k - 4) / 12:.1f}" y="{low}" text-anchor="middle">{n}</text>'
-        for k, n in ((4, "16"), (9, "512"), (12, "4096"), (16, "65 536"))
+        for k, n in ((4, "16"), (6, "64"), (9, "512"), (12, "4096"), (16, "65 536"))
     )
     svg = (
         '<svg viewBox="0 0 660 560" style="width:100%;height:auto;background:none" font-family="sans-serif" '
@@ -232,19 +320,19 @@ def entropy_needle(needle: float = 8.0, spread: float = 0.0) -> Explorable:
         f"{ticks}{''.join(lines)}"
         f'<path d="M90 542H130" stroke="{BLUE}" stroke-width="4"/><text x="138" y="549">plain</text>'
         f'<path d="M230 542H270" stroke="{ORANGE}" stroke-width="4" stroke-dasharray="9 5"/>'
-        f'<text x="278" y="549">times log n / log 512</text></svg>'
+        f'<text x="278" y="549">times log n / log 64</text></svg>'
     )
-    alt = """Two panels against the number of keys n, from 16 to 65 536 on a logarithmic axis, with a line at 512. Upper
-        panel: the weight of one key with the score 8 among others with the score 0. Without the scale it falls from 1
-        to 0.04; with log n it rises from 0.7 to 0.96; both are 0.85 at 512. Lower panel: the entropy, which grows to
-        10.8 without the scale and falls from 1.4 to 0.6 with it, and log n as a dotted line."""
-    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 512. Dotted: log n, the largest entropy
-        there is. The two agree at 512, the training length. Move the score of the needle down through 6.2, the
-        logarithm of 512: above it, log n holds the needle; below it, the weight goes to 0 with log n too, only more
-        slowly. Then set the needle to 0 and the spread to 1: diffuse attention, and the orange entropy grows too.
+    alt = """Two panels against the number of keys n, from 16 to 65 536 on a logarithmic axis, with a line at 64. Upper
+        panel: the weight of one key with the score 5.9 among others with the score 0. Without the scale it falls from
+        0.96 to 0.01; with log n it rises from 0.77 to 0.99; both are 0.85 at 64. Lower panel: the entropy, which grows
+        to 11.1 without the scale and falls from 1.2 to 0.2 with it, and log n as a dotted line."""
+    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. Dotted: log n, the largest entropy
+        there is. The two agree at 64, the training length. Move the score of the needle down through 4.2, the
+        logarithm of 64: above it, log n holds the needle; below it, the weight goes to 0 with log n too, only more
+        slowly. Then set the needle to 0 and the spread to 1: a diffuse head, and the orange entropy grows too.
         The curves are formulas for many keys, not a simulation."""
     knobs = (
-        Knob("needle", "score of the needle", 0, 12, needle, 0.2),
+        Knob("needle", "score of the needle", 0, 12, needle, 0.1),
         Knob("spread", "spread of the others", 0, 2, spread, 0.1),
     )
     return Explorable("entropy-needle", alt, caption, knobs, svg, NEEDLE_SCRIPT)

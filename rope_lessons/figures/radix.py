@@ -17,14 +17,12 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
-    doubling_axis,
     legend_below,
     new_figure,
     over_seeds,
     spoken,
     styled,
 )
-from rope_lessons.figures.scoreboard import measured
 from rope_lessons.radix import decode_position, ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table
@@ -33,7 +31,6 @@ __all__ = [
     "radix_accuracy",
     "radix_budget",
     "radix_digits",
-    "radix_lengths",
     "radix_noise",
     "radix_ratios",
     "radix_reading",
@@ -220,30 +217,4 @@ def radix_budget(dim: int = 8, train_length: int = 64, factor: float = 8.0) -> t
     alt = f"""Three panels with a bar for each of {dim // 2} pairs, all bars {factor:g} high on a scale of doublings.
         The lower part of a bar is crowding, the rest stretch, in red for pairs {is_open.index(True)} to
         {dim // 2 - 1}, which have not been all the way round. Crowding of each pair, {"; ".join(said)}."""
-    return figure, alt
-
-
-@styled
-def radix_lengths(
-    lines: Table, names: Mapping[str, str], *, reach: float, train_length: int = 64
-) -> tuple[MatplotlibFigure, str]:
-    """All bytes against the length of the text, some rows of the scoreboard, and the reach that was computed."""
-    figure, axis = new_figure(height=4.4)
-    lengths = (64, 128, 256, 512)
-    said = []
-    for (row, name), color, marker in zip(names.items(), (GREY, RED, BLUE, GREEN, ORANGE), "osD^v", strict=False):
-        found = [measured(lines, row, "natural", length) for length in lengths]
-        mean = [each[0] for each in found]
-        bars = [[m - low for m, low, _ in found], [high - m for m, _, high in found]]
-        axis.errorbar(lengths, mean, bars, color=color, marker=marker, capsize=3, label=name)
-        said.append(f"{name}: {spoken(mean, 0)}")
-    axis.axvline(reach, color="black", linewidth=1, linestyle="--")
-    axis.text(reach * 1.03, 3, f"reach, {reach:.0f}", va="bottom")
-    doubling_axis(axis, lengths)
-    axis.set_ylim(0, None)
-    axis.set_xlabel(f"length of the text, bytes (trained on {train_length})")
-    axis.set_ylabel("next byte right, %")
-    legend_below(figure, axis)
-    alt = f"""Percent of bytes predicted right against the length of the text, {spoken(lengths, 0)} bytes, with 95 %
-        intervals, and a dashed line at {reach:.0f} bytes. {"; ".join(said)}."""
     return figure, alt

@@ -9,8 +9,11 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from rope_lessons.figures import (
     BLUE,
     CYCLE,
+    GREEN,
     GREY,
     ORANGE,
+    RED,
+    doubling_axis,
     legend_below,
     new_figure,
     spoken,
@@ -22,6 +25,7 @@ from rope_lessons.stored import Table
 
 __all__ = [
     "request_table",
+    "scoreboard_lengths",
     "scoreboard_order",
     "scoreboard_reach",
     "scoreboard_table",
@@ -125,6 +129,52 @@ def request_table(
         head="factor",
         caption="Bytes predicted right, %; ± is half of a 95 % interval over documents and seeds.",
     )
+
+
+@styled
+def scoreboard_lengths(
+    lines: Table,
+    names: Mapping[str, str],
+    *,
+    metric: str = "natural",
+    reach: float | None = None,
+    train_length: int = 64,
+) -> tuple[MatplotlibFigure, str]:
+    """Some rows of the scoreboard against the length of the text, with 95 % intervals.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows; what each is called.
+        metric: what is drawn.
+        reach: a length that was computed, drawn as a dashed line.
+        train_length: named in the label of the axis.
+
+    Raises:
+        ValueError: rows or metrics that the table does not have.
+
+    Chapter 03.
+    """
+    figure, axis = new_figure(height=4.4)
+    lengths = (64, 128, 256, 512)
+    said = []
+    for (row, name), color, marker in zip(names.items(), (GREY, RED, BLUE, GREEN, ORANGE), "osD^v", strict=False):
+        found = [measured(lines, row, metric, length) for length in lengths]
+        mean = [each[0] for each in found]
+        bars = [[m - max(low, 0) for m, low, _ in found], [min(high, 100) - m for m, _, high in found]]
+        axis.errorbar(lengths, mean, bars, color=color, marker=marker, capsize=3, label=name)
+        said.append(f"{name}: {spoken(mean, 0)}")
+    if reach is not None:
+        axis.axvline(reach, color="black", linewidth=1, linestyle="--")
+        axis.text(reach * 1.03, 3, f"reach, {reach:.0f}", va="bottom")
+    doubling_axis(axis, lengths)
+    axis.set_ylim(0, None)
+    axis.set_xlabel(f"length of the text, bytes (trained on {train_length})")
+    axis.set_ylabel("next byte right, %" if metric == "natural" else f"{HEADS[metric]}, % right")
+    legend_below(figure, axis)
+    line = "" if reach is None else f", and a dashed line at {reach:.0f} bytes"
+    alt = f"""{HEADS[metric].capitalize()} right in percent against the length of the text, {spoken(lengths, 0)} bytes,
+        with 95 % intervals{line}. {"; ".join(said)}."""
+    return figure, alt
 
 
 @styled

@@ -17,12 +17,16 @@ import torch.nn.functional as F
 
 import rope_lessons as rl
 from rope_lessons.figures import entropy as figures
+from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.table.published import published_rows
 from rope_lessons.models import byte_lm
+from rope_lessons.scoreboard import live
 from rope_lessons.stored import results
 
-CHAPTER = (Path(__file__).parents[2] / "book" / "06_entropy.md").read_text("utf8")
-STORED = results("entropy")
+BOOK = Path(__file__).parents[2] / "book"
+LESSON = (BOOK / "06_entropy.md").read_text("utf8")
+CHAPTER = (BOOK / "deeper" / "06_entropy.md").read_text("utf8")
+STORED, BOARD = results("entropy"), results("scoreboard")["rows"]
 
 
 def entropy_by_hand(scores: list[float]) -> float:
@@ -122,14 +126,105 @@ def test_thm_entropy_needle(monkeypatch):
 
 
 def test_prediction_of_the_box():
-    score = math.log(511 * 0.85 / 0.15)
-    assert (round(0.85 / 0.15, 1), round(score, 2), round(score / math.log(512), 2)) == (5.7, 7.97, 1.28)
-    weights = [float(needle(4096, score, s)[0]) for s in (1.0, 4 / 3)]
-    assert [round(w, 2) for w in weights] == [0.41, 0.91]
-    assert math.log(4096, 512) == pytest.approx(4 / 3)
-    needed = math.log(4095 * 0.85 / 0.15)
-    assert (round(math.log(4095 * 5.7), 2), round(needed / score, 2)) == (10.06, 1.26)
-    assert float(needle(4096, score, needed / score)[0]) == pytest.approx(0.85)
+    odds = 0.85 / 0.15
+    score, needed = math.log(63 * odds), math.log(511 * odds)
+    assert (round(odds, 3), round(63 / 511 * odds, 2), round(score, 2), round(needed, 2)) == (5.667, 0.70, 5.88, 7.97)
+    assert f"$\\ln(63 \\cdot {odds:.3f}) = {score:.2f}$" in LESSON
+    assert f"$\\ln(511 \\cdot {odds:.3f}) = {needed:.2f}$" in LESSON
+    assert round(needed / score, 2) == 1.36
+    assert math.log(512, 64) == pytest.approx(1.5)
+    assert [round(float(needle(512, score, s)[0]), 2) for s in (1.0, 1.5)] == [0.41, 0.93]
+    assert float(needle(512, score, needed / score)[0]) == pytest.approx(0.85)
+    assert round(math.log(64), 1) == 4.2
+
+
+def test_words_that_a_head_is_spread_over():
+    def keys(words, factor):
+        scores = [0.0] * (words - 1) + [2 * factor]
+        return round(math.exp(entropy_by_hand(scores)), 1)
+
+    assert (keys(5, 1), keys(10, 1), keys(10, math.log(10, 5))) == (3.1, 6.7, 4.0)
+    assert round(math.log(10, 5), 2) == 1.43
+
+
+# --- the model of the book -----------------------------------------------------------------------------------------
+
+
+def weights_of(plan, tokens):
+    """As in the lesson: (layers, batch, heads, queries, keys)."""
+    found = []
+
+    def attend(q, k, v, scheme, **options):
+        units = torch.eye(k.shape[2]).expand(*k.shape[:3], -1)
+        found.append(rl.attention(q, k, units, scheme, **options))
+        return rl.attention(q, k, v, scheme, **options)
+
+    with torch.no_grad():
+        live.load()(tokens, (plan,) * 4, attend=attend)
+    return torch.stack(found)
+
+
+MENDED = rl.scheme("rope", dim=32, window=32, slope=0.0)
+WITH_LOG_N = MENDED.replace(scale=rl.LogN(64, clip=True))
+
+
+def test_a_head_loses_its_digit_and_gets_it_back():
+    """The last digit of a needle in the middle of the text, at 64 and 512 bytes: the first picture of the lesson."""
+
+    def weight(length, plan, document=0):
+        tokens = passkey_windows(live.windows()[document : document + 1, : length + 1], depth=0.5)
+        place = bytes(tokens[0].tolist()).index(b'key = "') + 11
+        assert tokens[0, place] == tokens[0, -1]
+        return round(weights_of(plan, tokens[:, :-1])[1, 0, 0, -1, place].item(), 2)
+
+    assert [weight(n, MENDED) for n in (64, 512)] == pytest.approx([0.92, 0.02], abs=0.01)
+    assert weight(512, WITH_LOG_N) == pytest.approx(0.93, abs=0.01)
+    for document in (1, 2, 3):  # it is no accident of one text
+        assert weight(64, MENDED, document) > 0.9 > 0.1 > weight(512, MENDED, document)
+        assert weight(512, WITH_LOG_N, document) > 0.9
+
+
+def test_log_n_keeps_the_entropy_of_the_model():
+    def entropies(plan):
+        entropy = rl.entropy.attention_entropy(weights_of(plan, live.windows()[:16, :512]))
+        return [round(float(entropy[..., n - 8 : n].mean()), 1) for n in (64, 512)]
+
+    assert entropies(MENDED) == [1.1, 2.3]
+    assert entropies(WITH_LOG_N) == [1.1, 1.3]
+
+
+def test_numbers_of_the_scoreboard():
+    def board(row, metric, length):
+        return round(100 * BOARD.where(rung="small", row=row, metric=metric, length=length)["mean"][0], 1)
+
+    assert [round(board(row, "needle", 512)) for row in ("rerope-w32", "rerope-w32-logn-test")] == [27, 88]
+    assert abs(board("rope-logn-test", "natural", 512) - board("rope", "natural", 512)) < 0.2  # "gains nothing"
+    assert round(board("llama3-logn-test", "far copies", 512) - board("llama3", "far copies", 512)) == 2
+    assert round(board("rerope-w32-logn-test", "natural", 512) - board("rerope-w32", "natural", 512), 1) == 1.3
+    for metric in ("natural", "needle"):  # the dagger takes nothing away at home
+        assert board("rerope-w32-logn-test", metric, 64) == board("rerope-w32", metric, 64)
+
+
+def test_needles_of_each_seed():
+    from rope_lessons.scoreboard import hits
+
+    folder = BOOK.parent / "experiments" / "stored" / "scoreboard" / "small"
+
+    def needles(training, row, length):
+        seeds = [hits.read(path)[1][row] for path in sorted((folder / training).glob("seed-*.npz"))]
+        return [
+            round(100 * mean([float(one[f"needle {length} {d}"].mean()) for d in ("0", "0.5", "1")])) for one in found
+        ]
+
+    assert sorted(needles("rope-logn", "rerope-w32-logn", 512)) == [40, 45, 80]
+    assert sorted(needles("rope-logn", "rope-logn", 64)) == [78, 90, 99]
+    after = needles("rope", "rerope-w32-logn-test", 512)
+    assert (len(after), min(after), max(after)) == (5, 62, 98)
+
+
+def test_yarn_beside_log_n():
+    assert round((1 + 0.1 * math.log(8)) ** 2, 2) == 1.46
+    assert round(math.log(4096 * 8, 4096), 2) == 1.25
 
 
 # --- random keys ---------------------------------------------------------------------------------------------------
@@ -585,10 +680,10 @@ def test_explorable_is_the_formula():
     found = figures._crowd(65_536, 9.0, 1.0, 1.0)
     assert found[0] == pytest.approx(weights[0].item(), abs=0.01)
     assert found[1] == pytest.approx(rl.entropy.attention_entropy(weights).item(), abs=0.05)
-    ends = [figures._crowd(n, 8.0, 0.0, s) for n, s in ((2**16, 1.0), (16, 4 / 9), (2**16, 16 / 9))]
-    assert [round(w, 2) for w, _ in ends] == [0.04, 0.70, 0.96]
-    assert [round(h, 1) for _, h in ends] == [10.8, 1.4, 0.6]
-    assert round(figures._crowd(512, 8.0, 0.0, 1.0)[0], 2) == 0.85
+    ends = [figures._crowd(n, 5.9, 0.0, s) for n, s in ((16, 1.0), (2**16, 1.0), (16, 4 / 6), (2**16, 16 / 6))]
+    assert [round(w, 2) for w, _ in ends] == [0.96, 0.01, 0.77, 0.99]
+    assert [round(h, 1) for _, h in ends[1:]] == [11.1, 1.2, 0.2]
+    assert round(figures._crowd(64, 5.9, 0.0, 1.0)[0], 2) == 0.85
     assert math.sqrt(2 * math.log(16)) > 2  # the largest spread is inside the formula's range
 
 
@@ -713,15 +808,12 @@ def test_library_swinv2():
 
 
 def test_numbers_by_hand():
-    """Of the head over five words, and of the box at the top: as printed they add up."""
+    """Of the head over five words: as printed they add up."""
     largest = math.exp(2) / (math.exp(2) + 4)
     total = math.log(math.exp(2) + 4)
     found = f"{largest:.4f} \\cdot 2 = {total:.3f} - {2 * largest:.3f} = {total - 2 * largest:.3f}$ nats"
     assert found in CHAPTER
     assert round(total, 3) - round(2 * largest, 3) == pytest.approx(round(total - 2 * largest, 3))
-    odds = 0.85 / 0.15
-    for keys in (511, 4095):
-        assert f"\\log({keys} \\cdot {odds:.3f}) = {math.log(keys * odds):.2f}$" in CHAPTER
 
 
 def test_normalised_keys_beside_the_published_tables():
