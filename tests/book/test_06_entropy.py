@@ -213,7 +213,7 @@ def test_needles_of_each_seed():
     def needles(training, row, length):
         seeds = [hits.read(path)[1][row] for path in sorted((folder / training).glob("seed-*.npz"))]
         return [
-            round(100 * mean([float(one[f"needle {length} {d}"].mean()) for d in ("0", "0.5", "1")])) for one in found
+            round(100 * mean([float(one[f"needle {length} {d}"].mean()) for d in ("0", "0.5", "1")])) for one in seeds
         ]
 
     assert sorted(needles("rope-logn", "rerope-w32-logn", 512)) == [40, 45, 80]
