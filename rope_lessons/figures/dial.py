@@ -207,7 +207,7 @@ def _note(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
     red = sum(dial.new > 0 for dial in found)
     if red == 0:
         return "no new angle"
-    return f"{red} hand{'s' * (red > 1)} at new angles"
+    return f"{red} hand{'s' * (red > 1)} met new angles"
 
 
 def _sample(kind: str, words: str) -> str:

@@ -150,43 +150,61 @@ def test_words_that_a_head_is_spread_over():
 # --- the model of the book -----------------------------------------------------------------------------------------
 
 
-def weights_of(plan, tokens):
-    """As in the lesson: (layers, batch, heads, queries, keys)."""
+def attended(plan, tokens):
+    """As in the lesson: weights (layers, batch, heads, queries, keys), and the log-sum-exp of each row."""
     found = []
 
     def attend(q, k, v, scheme, **options):
         units = torch.eye(k.shape[2]).expand(*k.shape[:3], -1)
-        found.append(rl.attention(q, k, units, scheme, **options))
+        found.append(rl.attention(q, k, units, scheme, return_lse=True, **options))
         return rl.attention(q, k, v, scheme, **options)
 
     with torch.no_grad():
-        live.load()(tokens, (plan,) * 4, attend=attend)
-    return torch.stack(found)
+        live.load()(tokens, plan, attend=attend)
+    weights, log_sums = zip(*found, strict=True)
+    return torch.stack(weights), torch.stack(log_sums)
 
 
 MENDED = rl.scheme("rope", dim=32, window=32, slope=0.0)
 WITH_LOG_N = MENDED.replace(scale=rl.LogN(64, clip=True))
 
 
+def digit(length, plan, document=0):
+    """Weight and score of the last digit of a needle in the middle of the text, in the head of the first picture."""
+    tokens = passkey_windows(live.windows()[document : document + 1, : length + 1], depth=0.5)
+    place = bytes(tokens[0].tolist()).index(b'key = "') + 11
+    assert tokens[0, place] == tokens[0, -1]
+    weights, log_sums = (each[1, 0, 0, -1] for each in attended(plan, tokens[:, :-1]))
+    return weights[place].item(), (weights[place].log() + log_sums).item()
+
+
 def test_a_head_loses_its_digit_and_gets_it_back():
-    """The last digit of a needle in the middle of the text, at 64 and 512 bytes: the first picture of the lesson."""
-
-    def weight(length, plan, document=0):
-        tokens = passkey_windows(live.windows()[document : document + 1, : length + 1], depth=0.5)
-        place = bytes(tokens[0].tolist()).index(b'key = "') + 11
-        assert tokens[0, place] == tokens[0, -1]
-        return round(weights_of(plan, tokens[:, :-1])[1, 0, 0, -1, place].item(), 2)
-
-    assert [weight(n, MENDED) for n in (64, 512)] == pytest.approx([0.92, 0.02], abs=0.01)
-    assert weight(512, WITH_LOG_N) == pytest.approx(0.93, abs=0.01)
+    assert digit(64, (MENDED,) * 4) == pytest.approx((0.92, 8.7), abs=0.05)
+    assert digit(512, (MENDED,) * 4) == pytest.approx((0.02, 3.3), abs=0.05)
+    assert digit(512, (WITH_LOG_N,) * 4)[0] == pytest.approx(0.93, abs=0.01)
     for document in (1, 2, 3):  # it is no accident of one text
-        assert weight(64, MENDED, document) > 0.9 > 0.1 > weight(512, MENDED, document)
-        assert weight(512, WITH_LOG_N, document) > 0.9
+        (near, _), (far, _) = (digit(length, (MENDED,) * 4, document) for length in (64, 512))
+        assert near > 0.9 > 0.1 > far
+        assert digit(512, (WITH_LOG_N,) * 4, document)[0] > 0.9
+
+
+def test_the_first_layer_loses_it():
+    """Log n in the first layer alone brings score and needles back, in the second alone it does not."""
+    first, second = ((WITH_LOG_N, *[MENDED] * 3), (MENDED, WITH_LOG_N, MENDED, MENDED))
+    assert digit(512, first) == pytest.approx((0.63, 8.6), abs=0.05)
+    assert digit(512, second)[0] < 0.05
+    assert digit(512, (WITH_LOG_N, *second[1:]))[0] == pytest.approx(0.93, abs=0.01)
+    model, texts = live.load(), live.windows()[:32]
+    found = [live.percent(model, plan, texts, 512, "needle") for plan in ((MENDED,) * 4, second, first)]
+    assert found[0] < 60
+    assert found[1] < 65
+    assert found[2] > 90
 
 
 def test_log_n_keeps_the_entropy_of_the_model():
-    def entropies(plan):
-        entropy = rl.entropy.attention_entropy(weights_of(plan, live.windows()[:16, :512]))
+    def entropies(scheme):
+        weights, _ = attended((scheme,) * 4, live.windows()[:16, :512])
+        entropy = rl.entropy.attention_entropy(weights)
         return [round(float(entropy[..., n - 8 : n].mean()), 1) for n in (64, 512)]
 
     assert entropies(MENDED) == [1.1, 2.3]
