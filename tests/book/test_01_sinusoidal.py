@@ -470,7 +470,9 @@ def test_numbers_of_the_lesson():
         return (distances[:, None] * frequencies.double()).cos().mean(dim=1)
 
     original, forgets = kernel(rl.rope_frequencies(128)), kernel(rl.rope_frequencies(128, base=1270))
-    assert int((original < 0.5).nonzero()[0]) == 46
+    assert (int((original < 0.5).nonzero()[0]), int((original > 0.5).nonzero()[-1])) == (46, 88)
+    assert f"{2047:012b}" == "011111111111"
+    assert f"{2048:012b}" == "100000000000"
     assert round(forgets[200:].abs().max().item(), 2) == 0.28
 
 
