@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rope_lessons.exercises import Exercise, WrongKind
+from rope_lessons.exercises import Exercise, Lab, WrongKind
+from rope_lessons.schemes import LogN, Scheme, scheme
 
 
 def _slopes(heads: int) -> list[float]:
@@ -59,10 +61,55 @@ def _weights(extended: tuple[Tensor, Tensor]) -> Tensor:
     return scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf).softmax(dim=-1)
 
 
+LAB_LAYERS, LAB_LENGTH = 4, 512
+LAB_KEYS, LAB_NEEDLES, LAB_BYTES = 600, 90.0, 63.0  # keys of all layers together; percent of needles and of all bytes
+
+
+def lab_plan(windows: list[int | None]) -> tuple[Scheme, ...]:
+    """A layer for each answer: a window, or for None everything, with ReRoPE of half the training length and log n†."""
+    far = scheme("rerope", dim=32, window=32, scale=LogN(64, clip=True))
+    return tuple(far if size is None else scheme("window", dim=32, visible_window=size) for size in windows)
+
+
+def _lab(answer: Any) -> str:
+    """What the first seed of the scoreboard's model reads with these windows."""
+    if not isinstance(answer, (list, tuple)) or len(answer) != LAB_LAYERS:
+        raise WrongKind(f"give a list of {LAB_LAYERS}, one for each layer: a window, or None for everything")
+    if not all(size is None or (type(size) is int and 1 <= size) for size in answer):
+        raise WrongKind("a window is a whole number of at least 1; None sees everything")
+    keys = sum(LAB_LENGTH if size is None else min(size, LAB_LENGTH) for size in answer)
+    if keys > LAB_KEYS:
+        return f"too much memory: your layers keep {keys} keys at {LAB_LENGTH} bytes, and {LAB_KEYS} are allowed"
+    from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
+
+    model, texts, plan = live.load(), live.windows()[:24], lab_plan(list(answer))
+    found = live.percent(model, plan, texts, LAB_LENGTH, "needle")
+    right = live.percent(model, plan, texts, LAB_LENGTH)
+    told = f"with {keys} keys you find {found:.0f} % of the needles and predict {right:.0f} % of the bytes"
+    if found < LAB_NEEDLES:
+        return f"the needles are lost: {told}; {LAB_NEEDLES:.0f} % of the needles are wanted"
+    if right < LAB_BYTES:
+        return f"the near text suffers: {told}; {LAB_BYTES:.0f} % of the bytes are wanted"
+    return ""
+
+
 _GENERATOR = torch.Generator().manual_seed(7)
 _Q, _K = torch.randn(2, 6, 16, generator=_GENERATOR, dtype=torch.float64)
 
-EXERCISES = {
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference=[16, None, 16, 16],
+        mistakes={
+            "the needles are lost: with 560 keys you find 33 %": [16, 16, 16, None],  # as HWFA would have it
+            "the needles are lost: with 256 keys": [64, 64, 64, 64],
+            "too much memory: your layers keep 2048 keys": [None, None, None, None],
+            # Cheating: a "window" of the whole text is no window.
+            "too much memory: your layers keep 640 keys": [512, 64, 32, 32],
+            "a window is a whole number of at least 1": [16, None, 16, 0],
+            "give a list of 4, one for each layer": scheme("window", dim=32, visible_window=64),
+        },
+    ),
     "slopes": Exercise(
         reference=_slopes,
         cases=[(8,), (16,), (4,), (1,)],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from rope_lessons.figures import (
@@ -20,6 +23,7 @@ from rope_lessons.figures import (
     RED,
     SEQUENTIAL,
     SKY,
+    Choice,
     Explorable,
     Knob,
     doubling_axis,
@@ -28,10 +32,20 @@ from rope_lessons.figures import (
     over_seeds,
     styled,
 )
+from rope_lessons.figures.scoreboard import measured
 from rope_lessons.local import alibi_slopes, dense_mask, lambda_mask
 from rope_lessons.stored import Table
 
-__all__ = ["local_alibi", "local_attention", "local_distances", "local_reach", "local_recall"]
+__all__ = [
+    "local_alibi",
+    "local_attention",
+    "local_cache",
+    "local_distances",
+    "local_hybrid",
+    "local_needles",
+    "local_reach",
+    "local_recall",
+]
 
 SENTENCE = ("the", "cat", "saw", "the", "cat")
 
@@ -94,25 +108,33 @@ def local_alibi(heads: int = 8, share: float = 0.99) -> tuple[MatplotlibFigure, 
 
 
 @styled
-def local_attention(panels: Mapping[str, Tensor]) -> tuple[MatplotlibFigure, str]:
-    """Attention weights ``(seq, seq)``, one panel each, with the share that the first token gets."""
-    figure, axes = new_figure(1, len(panels), height=3.6, sharey=True)
+def local_attention(panels: Mapping[str, Tensor], shown_keys: int = 24) -> tuple[MatplotlibFigure, str]:
+    """Attention weights ``(seq, seq)``, one panel each, with the share that the first token gets.
+
+    Args:
+        panels: the weights, by name.
+        shown_keys: how many queries and keys are drawn, the first ones; the share is of all.
+    """
+    figure, axes = new_figure(1, len(panels), height=3.9, sharey=True)
     said = []
     for axis, (name, weights) in zip(axes, panels.items(), strict=True):
         shown = weights.detach().cpu().double()
-        image = axis.imshow(shown.clamp(min=1e-4).sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
         half = len(shown) // 2
         first = 100 * float(shown[half:, 0].mean())
-        axis.set_title(f"{name}\nfirst token: {first:.0f} %")
+        shown = shown[:shown_keys, :shown_keys]
+        image = axis.imshow(shown.clamp(min=1e-4).sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        axis.add_patch(Rectangle((-0.5, 0.5), 1, len(shown) - 1, fill=False, edgecolor=ORANGE, linewidth=2))
+        axis.set_title(f"{name}\nfirst byte: {first:.0f} %")
         axis.set_xlabel("key")
         axis.grid(False)
-        said.append(f"{name}: {first:.0f} percent on the first token")
+        said.append(f"{name}: {first:.0f} percent on the first byte")
     axes[0].set_ylabel("query")
     bar = figure.colorbar(image, ax=axes, fraction=0.05, ticks=[0, 0.5, 1])
     bar.ax.set_yticklabels(["0", "0.25", "1"])
-    alt = f"""Attention weights of one head as pictures, one row per query and one column per key, bright for much
-        weight; mean share in the lower half of the rows. {"; ".join(said)}. Where that share is large, the leftmost
-        column is bright from top to bottom."""
+    alt = f"""Attention weights of one head as pictures, one row per query and one column per key, for the first
+        {len(shown)} bytes; an outline marks the column of the first byte. Share of the weight that it gets from queries
+        in the second half of the text: {"; ".join(said)}. Where that share is large, the column is filled from top to
+        bottom."""
     return figure, alt
 
 
@@ -151,6 +173,186 @@ def local_recall(
         best. Vertical lines at the window of {window} (dashed) and at the training length {train_length}; a dotted line
         for guessing, 3.8 percent. In percent: {"; ".join(said)}."""
     return figure, alt
+
+
+@styled
+def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> tuple[MatplotlibFigure, str]:
+    """Needles found in the scoreboard's texts, by where they were hidden.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows; what each is called.
+        length: of the texts.
+    """
+    places = {"needle 0": "at the start", "needle 0.5": "in the middle", "needle 1": "before the\nquestion"}
+    figure, axis = new_figure(height=3.7)
+    said, width = [], 0.8 / len(names)
+    colours = (GREY, ORANGE, SKY, BLUE, GREEN)
+    for number, ((row, name), color) in enumerate(zip(names.items(), colours, strict=False)):
+        found = [measured(lines, row, metric, length)[0] for metric in places]
+        at = [place + width * (number - (len(names) - 1) / 2) for place in range(len(places))]
+        axis.bar(at, found, width=0.9 * width, color=color, label=name)
+        for x, value in zip(at, found, strict=True):
+            axis.text(x, value + 2, f"{value:.0f}", ha="center", va="bottom", fontsize=11)
+        said.append(f"{name} {', '.join(f'{value:.0f}' for value in found)}")
+    axis.set_xticks(range(len(places)), list(places.values()))
+    axis.set_ylim(0, 118)
+    axis.set_yticks([0, 50, 100])
+    axis.set_ylabel("needles found, %")
+    axis.grid(axis="x", visible=False)
+    legend_below(figure, axis)
+    alt = f"""Percent of needles found in texts of {length} bytes, in three groups of bars: hidden at the start of the
+        text, in its middle, and right before the question. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def local_hybrid(layers: int = 4, full: int = 2, window: int = 5, cap: int = 10) -> tuple[MatplotlibFigure, str]:
+    """Who sees whom in each layer of HWFA2 at test: windows everywhere, and in one layer everything, far keys capped.
+
+    Args:
+        layers: of the model.
+        full: the layer that sees everything, counted from 0.
+        window: of the others.
+        cap: distances beyond it are shown as this one.
+    """
+    size = torch.arange(20)
+    distance = size[:, None] - size[None, :]
+    figure, axes = new_figure(1, layers, height=2.5, sharey=True, width_ratios=[1] * layers)
+    for number, axis in enumerate(axes):
+        edge = cap if number == full else window
+        seen = (distance >= 0).long() * torch.where(distance < edge, 2, 3 if number == full else 1)
+        axis.imshow(seen, cmap=ListedColormap(["none", "#e4e4e4", BLUE, ORANGE]), vmin=0, vmax=3)
+        axis.set_title(f"layer {number + 1}", fontsize=12)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.grid(False)
+    axes[0].set_ylabel("query")
+    alt = f"""{layers} triangles side by side, one for each layer: rows are queries, columns keys. In all layers but
+        number {full + 1} only a narrow band along the diagonal is blue, the window, and the
+        rest is grey. There everything is seen: a broader blue band along the diagonal, and all that is farther away in
+        orange."""
+    return figure, alt
+
+
+# --- the explorable: a cache that evicts, byte by byte -----------------------------------------------------------
+
+STREAM = "▸def area(w, h): retur"  # the first stands for the start byte
+SLOT, CACHED, KNOWN, AT = 26, 6, 8, 14  # width of a box; bytes of the window; distances of training; the first position
+
+
+def _cached(i: int, policy: str) -> list[tuple[int, int]]:
+    """What a query finds in the cache: (number of the byte, distance at which it sees it)."""
+    kept = [j for j in range(i + 1) if policy == "all" or i - j < CACHED or (policy != "window" and j == 0)]
+    if policy == "closed up":
+        return [(j, len(kept) - 1 - place) for place, j in enumerate(kept)]
+    return [(j, i - j) for j in kept]
+
+
+def _cache_colour(j: int, distance: int, i: int) -> str:
+    if distance >= KNOWN:
+        return "#f0a585"
+    return "#f5c97a" if j == 0 and i >= CACHED else "#cfe6f5"
+
+
+def _shown(byte: str) -> str:
+    return "␣" if byte == " " else byte
+
+
+CACHE_SCRIPT = r"""
+    const i = value.token, policy = value.policy, stream = STREAM, losses = LOSSES;
+    const kept = [];
+    for (let j = 0; j <= i; j++)
+      if (policy === "all" || i - j < CACHED || (policy !== "window" && j === 0)) kept.push(j);
+    const seen = kept.map((j, place) => policy === "closed up" ? kept.length - 1 - place : i - j);
+    const colour = (j, far) => far >= KNOWN ? "#f0a585" : j === 0 && i >= CACHED ? "#f5c97a" : "#cfe6f5";
+    for (let j = 0; j < stream.length; j++) {
+      const place = kept.indexOf(j);
+      svg.querySelector(`.box${j}`).setAttribute("fill", place < 0 ? "none" : colour(j, seen[place]));
+      svg.querySelector(`.box${j}`).setAttribute("stroke-width", j === i ? 3 : 1);
+      svg.querySelector(`.byte${j}`).setAttribute("opacity", place < 0 ? 0.35 : 1);
+      const used = j < kept.length;
+      svg.querySelector(`.slot${j}`).setAttribute("fill", used ? colour(kept[j], seen[j]) : "none");
+      svg.querySelector(`.key${j}`).textContent = used ? stream[kept[j]].replace(" ", "␣") : "";
+      svg.querySelector(`.far${j}`).textContent = used ? seen[j] : "";
+    }
+    const far = Math.max(...seen);
+    svg.querySelector(".title").textContent = `Byte ${i} sees ${kept.length} keys, the farthest at ${far}`;
+    svg.querySelector(".loss").textContent = `512 bytes read like this: ${losses[policy]} nats per byte`;
+"""
+
+
+def local_cache(losses: Mapping[str, float], home: float, token: int = AT, policy: str = "all") -> Explorable:
+    """A cache of keys that fills and evicts, byte by byte, under four policies, with what each costs.
+
+    Args:
+        losses: nats per byte at 512 bytes, for ``"all"``, ``"window"``, ``"true"`` and ``"closed up"``.
+        home: the same at the training length.
+        token: the byte that is read at first.
+        policy: that is shown at first.
+
+    Chapter 07.
+    """
+    shown = {name: f"{loss:.2f}" for name, loss in losses.items()}
+    seen = _cached(token, policy)
+    distances, parts = dict(seen), []
+    for j, byte in enumerate(STREAM):
+        x = 14 + SLOT * j
+        fill = _cache_colour(j, distances[j], token) if j in distances else "none"
+        parts.append(
+            f'<rect class="box{j}" x="{x}" y="74" width="{SLOT}" height="32" fill="{fill}" stroke="#555" '
+            f'stroke-width="{3 if j == token else 1}"/>'
+            f'<text class="byte{j}" x="{x + SLOT // 2}" y="97" opacity="{1 if j in distances else 0.35}">'
+            f"{_shown(byte)}</text>"
+        )
+        used = j < len(seen)
+        fill = _cache_colour(*seen[j], token) if used else "none"
+        parts.append(
+            f'<rect class="slot{j}" x="{x}" y="150" width="{SLOT}" height="32" fill="{fill}" stroke="#d0d0d0"/>'
+            f'<text class="key{j}" x="{x + SLOT // 2}" y="173">{_shown(STREAM[seen[j][0]]) if used else ""}</text>'
+            f'<text class="far{j}" x="{x + SLOT // 2}" y="206">{seen[j][1] if used else ""}</text>'
+        )
+    title = f"Byte {token} sees {len(seen)} keys, the farthest at {max(far for _, far in seen)}"
+    svg = (
+        '<svg viewBox="0 0 600 268" style="width:100%;height:auto;background:none" font-family="sans-serif" '
+        f'font-size="21" fill="#1a1a1a"><text x="300" y="24" text-anchor="middle" font-weight="bold" class="title">'
+        f'{title}</text><text x="14" y="64">the text</text><text x="14" y="140">the cache</text>'
+        f'<text x="586" y="234" text-anchor="end">distances that the query sees</text>'
+        f'<text x="300" y="262" text-anchor="middle" font-weight="bold" class="loss">'
+        f"512 bytes read like this: {shown[policy]} nats per byte</text>"
+        f'<g text-anchor="middle" font-size="20">{"".join(parts)}</g></svg>'
+    )
+    alt = f"""A row of {len(STREAM)} boxes, the bytes of a text; those that are in the cache are filled, those that were
+        thrown away are pale. Below, the cache: the kept bytes side by side, and under each the distance at which the
+        byte that is read sees it, red where training never showed that distance. With everything kept the cache grows,
+        and the far distances are red. With a window it holds {CACHED} bytes. With the first byte kept at its true
+        distance that one turns red; closed up, it stays at {CACHED}. Nats per byte at 512 bytes: everything
+        {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
+        {shown["closed up"]}; at home {home:.2f}."""
+    caption = f"""Move the slider and watch bytes leave the cache; then try the other buttons. Red: a distance that
+        training (here {KNOWN} bytes) never showed. Orange: the first byte, kept. The number at the bottom was measured
+        on a small model that was trained on 64 bytes, where it has {home:.2f} nats per byte, with a window of 32."""
+    knobs = (
+        Choice(
+            "policy",
+            "keep",
+            {
+                "all": "everything",
+                "window": "a window",
+                "true": "… and the first byte",
+                "closed up": "… moved up close",
+            },
+            policy,
+        ),
+        Knob("token", "byte that is read", 0, len(STREAM) - 1, token),
+    )
+    script = (
+        CACHE_SCRIPT.replace("STREAM", json.dumps(list(STREAM)))
+        .replace("LOSSES", json.dumps(shown))
+        .replace("CACHED", str(CACHED))
+        .replace("KNOWN", str(KNOWN))
+    )
+    return Explorable("local-cache", alt, caption, knobs, svg, script)
 
 
 # --- the explorable: a Λ-mask, and what the last token can know through several layers ---------------------------
