@@ -75,7 +75,7 @@ def _lab(answer: Any) -> str:
     """What the first seed of the scoreboard's model reads with these windows."""
     if not isinstance(answer, (list, tuple)) or len(answer) != LAB_LAYERS:
         raise WrongKind(f"give a list of {LAB_LAYERS}, one for each layer: a window, or None for everything")
-    if not all(size is None or (type(size) is int and 1 <= size) for size in answer):
+    if not all(size is None or (type(size) is int and size >= 1) for size in answer):
         raise WrongKind("a window is a whole number of at least 1; None sees everything")
     keys = sum(LAB_LENGTH if size is None else min(size, LAB_LENGTH) for size in answer)
     if keys > LAB_KEYS:

@@ -222,7 +222,7 @@ def local_hybrid(layers: int = 4, full: int = 2, window: int = 5, cap: int = 10)
     for number, axis in enumerate(axes):
         edge = cap if number == full else window
         seen = (distance >= 0).long() * torch.where(distance < edge, 2, 3 if number == full else 1)
-        axis.imshow(seen, cmap=ListedColormap(["none", "#e4e4e4", BLUE, ORANGE]), vmin=0, vmax=3)
+        axis.imshow(seen.numpy(), cmap=ListedColormap(["none", "#e4e4e4", BLUE, ORANGE]), vmin=0, vmax=3)
         axis.set_title(f"layer {number + 1}", fontsize=12)
         axis.set_xticks([])
         axis.set_yticks([])

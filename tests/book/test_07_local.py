@@ -13,12 +13,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import rope_lessons as rl
 from rope_lessons.figures import local as figures
 from rope_lessons.models import byte_lm, recall
+from rope_lessons.scoreboard import live
 from rope_lessons.stored import DATA, results
 from rope_lessons.streaming import streaming_attention
 from tests.book.drawn import Drawn
 
 STORED = results("local")
-CHAPTER = (Path(__file__).parents[2] / "book" / "07_local.md").read_text("utf8")
+LESSON = (Path(__file__).parents[2] / "book" / "07_local.md").read_text("utf8")
 
 
 def index_of(length: int) -> torch.Tensor:
@@ -137,6 +138,27 @@ def test_eq_local_infinite(window, sinks):
     assert torch.allclose(out, streaming, atol=1e-12) == (sinks == 1)
 
 
+@pytest.mark.parametrize("sink", [-3.0, 0.0, 2.0])
+def test_eq_local_learned_sink(sink):
+    """A number in the softmax is a key with that score and no value; and one factor after the kernel."""
+    torch.manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 9, 16, dtype=torch.float64)
+    scheme = rl.scheme("rope", dim=16)
+    turned_q, turned_k = (rl.apply_rotary(x, index_of(9), rl.rope_frequencies(16), layout="half") for x in (q, k))
+    scores = (turned_q @ turned_k.mT / 4).masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)
+    with_sink = torch.cat((scores, torch.full((1, 2, 9, 1), sink).double()), dim=-1).softmax(-1)[..., :9]
+    weights = scores.exp() / (math.exp(sink) + scores.exp().sum(-1, keepdim=True))
+    torch.testing.assert_close(weights, with_sink, rtol=0, atol=1e-12)
+    out, lse = rl.attention(q, k, v, scheme, return_lse=True)
+    torch.testing.assert_close(out * torch.sigmoid(lse - sink)[..., None], weights @ v, rtol=0, atol=1e-12)
+
+
+def test_learned_sink_by_hand():
+    silent, found = (torch.tensor([score, 0.0, 2.0]).softmax(0)[0] for score in (0.0, 6.0))
+    assert [round(float(x), 2) for x in (silent, found)] == [0.11, 0.98]
+    assert [round(math.exp(x), 2) for x in (2, 6)] == [7.39, 403.43]
+
+
 # --- ALiBi ---------------------------------------------------------------------------------------------------------
 
 
@@ -253,7 +275,7 @@ def test_hwfa2_changes_its_full_layers_only():
     assert method.test[4] == rl.scheme("rerope", dim=64, window=256)
 
 
-# --- the explorable ------------------------------------------------------------------------------------------------
+# --- the explorables ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("window", "sinks", "layers"), [(5, 0, 3), (3, 1, 2), (12, 4, 1), (1, 0, 6), (2, 2, 6)])
@@ -267,6 +289,34 @@ def test_explorable_reaches_what_the_masks_reach(window, sinks, layers):
     assert shown.text("title").endswith(f" can know {len(known)} of {figures.TOKENS}")
     if not sinks:
         assert len(known) == min(figures.TOKENS, rl.local.receptive_field(window, layers))
+
+
+@pytest.mark.parametrize("policy", ["all", "window", "true", "closed up"])
+@pytest.mark.parametrize("token", [0, 5, 6, 14, 21])
+def test_cache_explorable_keeps_what_the_masks_show(policy, token):
+    """Bytes, distances and red boxes, against the Λ-mask and the equations."""
+    losses_of = {"all": 5.53, "window": 2.42, "true": 2.01, "closed up": 1.63}
+    shown = Drawn(figures.local_cache(losses_of, 1.74, token, policy))
+    window, sinks = figures.CACHED, {"true": 1, "closed up": 1}.get(policy, 0)
+    seen = rl.local.dense_mask(rl.local.lambda_mask(window, sinks), index_of(22), index_of(22))[token]
+    kept = list(range(token + 1)) if policy == "all" else seen.nonzero().flatten().tolist()
+    distances = [token - j for j in kept]
+    if policy == "closed up":
+        distances = [token - j if token - j < window else min(token, window + sinks - 1) - j for j in kept]
+    filled = [j for j in range(22) if shown.parts[f"box{j}"].attrib["fill"] != "none"]
+    assert filled == kept
+    assert [int(shown.text(f"far{n}")) for n in range(len(kept))] == distances
+    assert not any(shown.text(f"far{n}") for n in range(len(kept), 22))
+    red = [n for n in range(len(kept)) if "wash-red" in shown.parts[f"slot{n}"].attrib["fill"]]
+    assert red == [n for n, distance in enumerate(distances) if distance >= figures.KNOWN]
+    assert shown.text("title") == f"Byte {token} sees {len(kept)} keys, the farthest at {max(distances)}"
+    assert f"{losses_of[policy]:.2f} nats" in shown.text("loss")
+
+
+def test_hybrid_figure_has_the_full_layer_where_the_method_has_it():
+    plan = rl.METHODS["hwfa2"](layers=4, dim=32, visible_window=16, window=32, train_length=64).test
+    assert [n for n, layer in enumerate(plan) if layer.visible_window is None] == [2]
+    assert "but number 3 only" in " ".join(figures.local_hybrid().alt.split())
 
 
 # --- the stored numbers --------------------------------------------------------------------------------------------
@@ -375,6 +425,109 @@ def test_alibi_needs_its_sink_and_a_window():
         assert min(loss["window"], loss["sink capped"]) > loss["64"] + 0.05
     assert [math.ceil(math.log(100) * one_over) for one_over in (16, 256)] == [74, 1179]
     assert [1 / slope for slope in rl.alibi_slopes(2).tolist()] == [16, 256]
+
+
+def mean_loss(model: str, test: str) -> float:
+    found = losses(model, test)
+    return round(sum(found) / len(found), 2)
+
+
+def test_the_lessons_losses_are_the_stored_ones():
+    for test, value in (("64", 1.74), ("512", 5.53), ("window", 2.42), ("true distance, 1", 2.01)):
+        assert mean_loss("rope", test) == value
+    assert round(math.log(256), 2) == 5.55
+    assert abs(mean_loss("rope", "512") - math.log(256)) < 0.05
+    assert mean_loss("rope", "StreamingLLM, 1") < mean_loss("rope", "64")
+    first = [
+        [round(100 * max(max(layer) for layer in seed)) for seed in STORED["sinks"].where(model=model)["first_token"]]
+        for model in ("rope", "rope without start")
+    ]
+    assert (min(first[0]), max(first[0])) == (18, 26)
+    assert first[1] == [1, 1, 1]
+    assert "puts 18 to 26 % of its weight on the start byte" in LESSON
+    alibi = [round(sum(row["loss"][test] for row in STORED["alibi"]) / 3, 2) for test in ("64", "512")]
+    assert alibi == [2.10, 3.02]
+    assert "rises from 2.10 to 3.02 at 512" in LESSON
+
+
+@pytest.fixture(scope="module")
+def swapped() -> dict[tuple[int, int | None], tuple[float, float]]:
+    """Weight on a place, in the head that gives it most, and the loss with the first byte kept, as in the lesson."""
+    model, windows = byte_lm.load(DATA / "local_byte_lm.safetensors"), byte_lm.evaluation_windows()
+    kept = (rl.scheme("lambda", dim=64, visible_window=32, sinks=1),) * 2
+    found = {}
+    for place, byte in ((0, recall.START), (0, ord("\n")), (0, ord("e")), (0, None), (20, recall.START)):
+
+        def put(tokens, place=place, byte=byte):
+            tokens = tokens.clone()
+            if byte is not None:
+                tokens[:, place] = byte
+            return tokens
+
+        def read(tokens, plan, attend, put=put):
+            return model(put(tokens), plan, attend)
+
+        looked = torch.stack(recall.attention_weights(model, put(windows[:, :64])))[:, :, :, 32:, place]
+        _, loss = byte_lm.evaluate(read, windows[::4], 512, kept, attend=streaming_attention)
+        found[place, byte] = (float(looked.mean((1, 3)).max()), float(loss.mean()))
+    return found
+
+
+def test_this_model_looks_for_the_symbol(swapped):
+    weight, loss = swapped[0, recall.START]
+    assert weight > 0.15
+    for byte in (ord("\n"), ord("e"), None):
+        other, without = swapped[0, byte]
+        assert other < 0.02
+        assert without > loss + 0.7
+    assert swapped[20, recall.START][0] > 0.08
+
+
+def board(row: str, metric: str, length: int, column: str = "mean") -> float:
+    line = results("scoreboard")["rows"].where(rung="small", row=row, metric=metric, length=length)
+    return round(100 * line[column][0], 1)
+
+
+def test_the_lessons_numbers_are_the_scoreboards():
+    assert [board("rope-window", "natural", length) for length in (64, 512)] == [62.6, 64.3]
+    for row in ("pi", "ntk-aware", "yarn", "llama3"):  # every change of frequencies in chapter 5
+        assert board(row, "natural", 512) < board("rope-window", "natural", 512)
+    found = [round(board("rope-window", f"needle {depth}", 512)) for depth in ("0", "0.5", "1")]
+    assert found == [0, 0, 96]
+    assert round(board("hwfa2-w16-logn", "needle", 512)) == 100
+    ahead = {
+        metric: [board("hwfa2-w16-logn", metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
+        for metric in ("needle", "natural", "far copies")
+    }
+    assert ahead == {"needle": [66.5, 65.7, 67.3], "natural": [0.8, -2.1, 3.7], "far copies": [9.7, -4.4, 23.8]}
+    assert "(65.7 to 67.3)" in LESSON
+    assert "(+0.8, between −2.1 and 3.7) and on far copies (+9.7, between −4.4 and 23.8)" in LESSON
+    lost = [board("lambda", "natural", 512, f"ahead_{end}") for end in ("mean", "low", "high")]
+    assert lost == [-3.2, -3.6, -2.8]
+    assert "loses 3.2 points on the same seed (2.8 to 3.6 over documents)" in LESSON
+    assert abs(board("hwfa2-w16-logn", "tax", 64)) <= 0.1
+    assert 3 * 16 + 512 == 560
+
+
+def test_capped_sinks_are_harmless_and_useless():
+    """The live cell, seed 0: LM-Infinite's four first bytes are the plain window's score, the true distance is not."""
+    model, texts = live.load(), live.windows()[:16]
+    plain, true, capped = (
+        live.percent(model, scheme, texts, 512)
+        for scheme in (
+            rl.scheme("window", dim=32, visible_window=64),
+            rl.scheme("lambda", dim=32, visible_window=60, sinks=4),
+            rl.scheme("rerope", dim=32, window=59, visible_window=60, sinks=4),
+        )
+    )
+    assert capped == pytest.approx(plain, abs=0.5)
+    assert true < plain - 2
+
+
+def test_hwfa_by_hand_on_the_scoreboard():
+    assert [rl.local.receptive_field(w, 3) for w in (16, 17)] == [46, 49]
+    assert round(46 / 64, 2) == 0.72
+    assert 49 / 64 > 0.75
 
 
 # --- the training text and the questions ---------------------------------------------------------------------------
