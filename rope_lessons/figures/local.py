@@ -85,7 +85,7 @@ def local_distances(window: int = 2, sinks: int = 2) -> tuple[MatplotlibFigure, 
 @styled
 def local_alibi(heads: int = 8, share: float = 0.99) -> tuple[MatplotlibFigure, str]:
     """How the weight of a key falls with its distance in each head of ALiBi, when all scores are equal."""
-    figure, axis = new_figure(height=3.8)
+    figure, axis = new_figure(height=3.3)
     slopes = alibi_slopes(heads)
     distance = torch.logspace(0, math.log10(4096), 300, dtype=torch.float64)
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, "#000000")
@@ -185,7 +185,7 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
         length: of the texts.
     """
     places = {"needle 0": "at the start", "needle 0.5": "in the middle", "needle 1": "before the\nquestion"}
-    figure, axis = new_figure(height=3.7)
+    figure, axis = new_figure(height=3.5)
     said, width = [], 0.8 / len(names)
     colours = (GREY, ORANGE, SKY, BLUE, GREEN)
     for number, ((row, name), color) in enumerate(zip(names.items(), colours, strict=False)):
@@ -218,7 +218,7 @@ def local_hybrid(layers: int = 4, full: int = 2, window: int = 5, cap: int = 10)
     """
     size = torch.arange(20)
     distance = size[:, None] - size[None, :]
-    figure, axes = new_figure(1, layers, height=2.5, sharey=True, width_ratios=[1] * layers)
+    figure, axes = new_figure(1, layers, height=2.0, sharey=True, width_ratios=[1] * layers)
     for number, axis in enumerate(axes):
         edge = cap if number == full else window
         seen = (distance >= 0).long() * torch.where(distance < edge, 2, 3 if number == full else 1)
@@ -237,8 +237,8 @@ def local_hybrid(layers: int = 4, full: int = 2, window: int = 5, cap: int = 10)
 
 # --- the explorable: a cache that evicts, byte by byte -----------------------------------------------------------
 
-STREAM = "▸def area(w, h): retur"  # the first stands for the start byte
-SLOT, CACHED, KNOWN, AT = 26, 6, 8, 14  # width of a box; bytes of the window; distances of training; the first position
+STREAM = "▸def area(w, h): ret"  # the first stands for the start byte
+SLOT, CACHED, KNOWN, AT = 29, 6, 8, 14  # width of a box; bytes of the window; distances of training; the first position
 
 
 def _cached(i: int, policy: str) -> list[tuple[int, int]]:
@@ -297,7 +297,7 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
     seen = _cached(token, policy)
     distances, parts = dict(seen), []
     for j, byte in enumerate(STREAM):
-        x = 14 + SLOT * j
+        x = 10 + SLOT * j
         fill = _cache_colour(j, distances[j], token) if j in distances else "none"
         parts.append(
             f'<rect class="box{j}" x="{x}" y="74" width="{SLOT}" height="32" fill="{fill}" stroke="#555" '
@@ -316,11 +316,11 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
     svg = (
         '<svg viewBox="0 0 600 268" style="width:100%;height:auto;background:none" font-family="sans-serif" '
         f'font-size="21" fill="#1a1a1a"><text x="300" y="24" text-anchor="middle" font-weight="bold" class="title">'
-        f'{title}</text><text x="14" y="64">the text</text><text x="14" y="140">the cache</text>'
-        f'<text x="586" y="234" text-anchor="end">distances that the query sees</text>'
+        f'{title}</text><text x="10" y="64">the text</text><text x="10" y="140">the cache</text>'
+        f'<text x="590" y="234" text-anchor="end">distances that the query sees</text>'
         f'<text x="300" y="262" text-anchor="middle" font-weight="bold" class="loss">'
         f"512 bytes read like this: {shown[policy]} nats per byte</text>"
-        f'<g text-anchor="middle" font-size="20">{"".join(parts)}</g></svg>'
+        f'<g text-anchor="middle">{"".join(parts)}</g></svg>'
     )
     alt = f"""A row of {len(STREAM)} boxes, the bytes of a text; those that are in the cache are filled, those that were
         thrown away are pale. Below, the cache: the kept bytes side by side, and under each the distance at which the
@@ -330,8 +330,8 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
         {shown["closed up"]}; at home {home:.2f}."""
     caption = f"""Move the slider and watch bytes leave the cache; then try the other buttons. Red: a distance that
-        training (here {KNOWN} bytes) never showed. Orange: the first byte, kept. The number at the bottom was measured
-        on a small model that was trained on 64 bytes, where it has {home:.2f} nats per byte, with a window of 32."""
+        training (here on {KNOWN} bytes) never showed. Orange: the first byte, kept. The loss at the bottom was measured
+        with a window of 32, on a small model that was trained on 64 bytes and has {home:.2f} nats per byte there."""
     knobs = (
         Choice(
             "policy",
