@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.patches import Rectangle
 from torch import Tensor
@@ -216,13 +215,16 @@ def local_hybrid(layers: int = 4, full: int = 2, window: int = 5, cap: int = 10)
         window: of the others.
         cap: distances beyond it are shown as this one.
     """
-    size = torch.arange(20)
-    distance = size[:, None] - size[None, :]
     figure, axes = new_figure(1, layers, height=2.0, sharey=True, width_ratios=[1] * layers)
     for number, axis in enumerate(axes):
-        edge = cap if number == full else window
-        seen = (distance >= 0).long() * torch.where(distance < edge, 2, 3 if number == full else 1)
-        axis.imshow(seen.numpy(), cmap=ListedColormap(["none", "#e4e4e4", BLUE, ORANGE]), vmin=0, vmax=3)
+        edge, beyond = (cap, ORANGE) if number == full else (window, "#e4e4e4")
+        for i in range(20):
+            near = min(edge, i + 1)
+            axis.barh(i, near, left=i + 1 - near, height=1, color=BLUE, linewidth=0)
+            axis.barh(i, i + 1 - near, left=0, height=1, color=beyond, linewidth=0)
+        axis.set_xlim(0, 20)
+        axis.set_ylim(19.5, -0.5)
+        axis.set_aspect("equal")
         axis.set_title(f"layer {number + 1}", fontsize=12)
         axis.set_xticks([])
         axis.set_yticks([])
