@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import rope_lessons as rl
+from rope_lessons.exercises.local import lab_plan
 from rope_lessons.figures import local as figures
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.scoreboard import live
@@ -524,6 +525,14 @@ def test_capped_sinks_are_harmless_and_useless():
     )
     assert capped == pytest.approx(plain, abs=0.5)
     assert true < plain - 2
+
+
+def test_the_lab_as_its_solution_tells_it():
+    model, texts = live.load(), live.windows()[:24]
+    found = [live.percent(model, lab_plan(plan), texts, 512, "needle") for plan in ([16, None, 16, 16], [None] * 4)]
+    assert found[0] == pytest.approx(97, abs=2)
+    assert found[1] == pytest.approx(99, abs=2)
+    assert "nearly as much (97 %) as when all four layers see everything (99 %)" in LESSON
 
 
 def test_hwfa_by_hand_on_the_scoreboard():
