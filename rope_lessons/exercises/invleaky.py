@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, Lab, WrongKind
 
 
 def _told(train_length: int, window: int, slope: float) -> list[float]:
@@ -34,7 +35,45 @@ def _all_seen(train_length: int, windows: Sequence[int], slope: int, length: int
     return set(range(length)) <= told
 
 
-EXERCISES = {
+LAB_TRAINED, LAB_LENGTH, LAB_NEAR, LAB_STEPS = 128, 1024, 32, 12
+
+
+def _lab(answer: Any) -> str:
+    """Which distances of the test the maps show together."""
+    try:
+        maps = [(float(window), float(slope)) for window, slope in answer]
+    except (TypeError, ValueError):
+        raise WrongKind("give a list of pairs (window, slope), one for each training step in turn") from None
+    if not all(math.isfinite(window) and math.isfinite(slope) and slope >= 0 for window, slope in maps):
+        raise WrongKind("windows and slopes are finite numbers, and no slope is negative")
+    if len(maps) > LAB_STEPS:
+        return f"too many steps: {len(maps)} maps, and {LAB_STEPS} are allowed"
+    wanted = set(range(LAB_LENGTH))
+    shown = [set(_told(LAB_TRAINED, window, slope)) for window, slope in maps]
+    for (window, slope), told in zip(maps, shown, strict=True):
+        if not told >= set(range(LAB_NEAR)):
+            return f"near distances are bent: ({window:g}, {slope:g}) does not show all of 0 to {LAB_NEAR - 1}"
+    missing = sorted(wanted.difference(*shown))
+    if not missing:
+        return ""
+    kind = "too short" if missing[0] > max(map(max, shown), default=-1) else "gaps"
+    return f"{kind}: {LAB_LENGTH - len(missing)} of {LAB_LENGTH} distances are shown; the first missing is {missing[0]}"
+
+
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference=[(window, 12) for window in range(32, 44)],
+        mistakes={
+            "gaps: 94 of 1024 distances are shown; the first missing is 33": [(32, 16)],  # the rule of thumb
+            "gaps: 1014 of 1024": [(window, 11) for window in range(32, 43)],  # the last windows end too early
+            "too short: 128 of 1024": [(128, 1)],  # plain RoPE
+            "too many steps": [(window, 16) for window in range(32, 48)],  # it does fill every gap
+            # Cheating: a window of 0 stretches the near distances too, and leaves more for the far ones.
+            "near distances are bent": [(window, 8) for window in range(8)],
+            "give a list of pairs": 12,
+        },
+    ),
     "told": Exercise(
         reference=_told,
         cases=[(3, 1, 3), (6, 2, 3), (6, 0, 2), (4, 6, 5), (5, 2, 1.5)],
@@ -48,36 +87,11 @@ EXERCISES = {
             ),
         },
     ),
-    "covered": Exercise(
-        reference=_covered,
-        cases=[
-            (3, 1, 3),
-            (512, 128, 16),
-            (512, 128, 8),
-            (64, 16, 16),
-            (64, 63, 16),
-            (64, 80, 16),
-            (64, 0, 8),
-            (64, 16, 1.5),
-        ],
-        mistakes={
-            "this is the theorem of document 004: its N should be N - 1, the largest distance of training": (
-                lambda n, w, r: w + r * (n - w) if w < n else n
-            ),
-            "a text of L tokens has distances up to L - 1: the length is one more than the largest distance": (
-                lambda n, w, r: math.floor(max(_told(n, w, r)))
-            ),
-            "a number of tokens is whole: round down": lambda n, w, r: max(_told(n, w, r)) + 1,
-            "right while the window is below N; a longer window bends nothing, and the length is N": (
-                lambda n, w, r: math.floor(w + 1 + r * (n - 1 - w))
-            ),
-        },
-    ),
     "slope_needed": Exercise(
         reference=_slope_needed,
         cases=[(512, 128, 8), (64, 16, 8), (4096, 1024, 4), (64, 0, 2), (3, 1, 2)],
         mistakes={
-            "this is document 004's formula: it loses a window, and uses N where the largest distance is N - 1": (
+            "this loses a window, and uses N where the largest distance is N - 1": (
                 lambda n, w, factor: ((factor - 1) * n + w) / (n - w)
             ),
             "the factor itself is too little: the window is covered one to one, so the rest must grow faster": (
@@ -101,11 +115,14 @@ EXERCISES = {
             (64, 16, 4, 10),
         ],
         mistakes={
+            "the theorem's formula, outside its conditions: here the range may end before the test does": (
+                lambda n, w, r, length: w + (length - 1 - w) // r + 1
+            ),
             "these are the far ones; the distances inside the window are seen too": (
                 lambda n, w, r, length: _seen(n, w, r, length) - w
             ),
             "every distance of training counted, also those that the test does not reach": lambda n, w, r, length: n,
-            "this is the reach; most distances within it are never told": (
+            "this is the reach; most distances within it are never shown": (
                 lambda n, w, r, length: min(length, _covered(n, w, r))
             ),
         },
@@ -138,7 +155,7 @@ EXERCISES = {
             (6, [6], 3, 6),
         ],
         mistakes={
-            "in range is not enough: every distance must be told with one of the windows": (
+            "in range is not enough: every distance must be shown with one of the windows": (
                 lambda n, windows, r, length: max(_covered(n, w, r) for w in windows) >= length
             ),
             "you asked that every window see everything; together is enough": (

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
 
 from rope_lessons.figures import (
     BLUE,
@@ -26,6 +27,7 @@ from rope_lessons.figures import (
     spoken,
     styled,
 )
+from rope_lessons.figures.dial import DialRow, Dials
 from rope_lessons.invleaky import covered_length, trained_distances
 from rope_lessons.rerope import leaky_distance
 from rope_lessons.sinusoidal import rope_frequencies
@@ -33,7 +35,10 @@ from rope_lessons.stored import Table
 
 __all__ = [
     "invleaky_alias",
+    "invleaky_dials",
+    "invleaky_filled",
     "invleaky_lengths",
+    "invleaky_maps",
     "invleaky_matrices",
     "invleaky_reach",
     "invleaky_visited",
@@ -43,9 +48,44 @@ SENTENCE = ("the", "cat", "saw", "the", "cat")
 COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 
 
+class _OwnTrainings(Dials):
+    """Dials of which each row has a training of its own, given by one more than its largest distance."""
+
+    def __init__(self, rows: Sequence[tuple[DialRow, int]], trained: Tensor):
+        apart = [Dials([row], trained, known) for row, known in rows]
+        super().__init__([row for row, _ in rows], trained, rows[0][1])
+        self.drawn = [found.drawn[0] for found in apart]
+        self.said = " ".join(f"{row.label}. {found.alt}" for (row, _), found in zip(rows, apart, strict=True))
+
+    @property
+    def alt(self) -> str:
+        return f"Two rows of dials, each with a training of its own. {self.said}"
+
+
+def invleaky_dials(
+    train_length: int = 64, length: int = 512, window: int = 16, slope: float = 16, dim: int = 16
+) -> Dials:
+    """A long text under plain RoPE, for a model trained with plain RoPE and for one trained with a bend.
+
+    Args:
+        train_length, length: of the texts in training and at test.
+        window, slope: of the bend.
+        dim: channels of the head.
+
+    Chapter 09.
+    """
+    frequencies = rope_frequencies(dim)
+    reach = covered_length(train_length, window, slope)
+    rows = [
+        (DialRow("trained with plain RoPE", frequencies, length), train_length),
+        (DialRow("trained with a bend", frequencies, length), reach),
+    ]
+    return _OwnTrainings(rows, frequencies)
+
+
 @styled
 def invleaky_matrices(window: int = 1, slope: float = 3, train_length: int = 3) -> tuple[MatplotlibFigure, str]:
-    """The sentence's distances: as its first words are told in training, and as plain RoPE tells all words at test."""
+    """The sentence's distances: what training shows of its first words, and what plain RoPE shows of all at test."""
     figure, axes = new_figure(1, 2, height=3.7, width_ratios=(train_length, len(SENTENCE)))
     seen = set(trained_distances(train_length, window, slope).tolist())
     said = []
@@ -67,7 +107,7 @@ def invleaky_matrices(window: int = 1, slope: float = 3, train_length: int = 3) 
         last = ", ".join(f"{float(value):g}" for value in told[-1])
         said.append(f"{how}, {words} words: the last row is {last}")
     alt = f"""Two lower triangles of distances. {"; ".join(said)}. At test the cells with 0, 1 and 4 have the colour of
-        the training panel, those with 2 and 3 another one: training never told them."""
+        the training panel, those with 2 and 3 another one: training never showed them."""
     return figure, alt
 
 
@@ -96,7 +136,7 @@ def invleaky_visited(
     axis.set_ylim(0.5 - len(rows), 0.95)
     axis.set_xlim(-8, 850)
     axis.grid(False)
-    axis.set_xlabel(f"distances told in a training text of {train_length}")
+    axis.set_xlabel(f"distances shown in a training text of {train_length}")
     alt = f"""Strokes at the distances that a training text of {train_length} tokens visits; the distances of a test of
         {length} tokens, 0 to {length - 1}, are shaded. Largest distance, and how many of the test's are visited:
         {"; ".join(said)}. Every InvLeaky row is solid up to its window and a comb with wide gaps beyond."""
@@ -118,12 +158,61 @@ def invleaky_alias(
     axis.plot(x, alias, color=ORANGE, linestyle="--", label=f"a pair of period {2 * math.pi / abs(slow):.0f}")
     axis.plot(visited, (visited * omega).cos(), "o", color="black", label="visited in training")
     axis.set_xticks(visited.tolist())
-    axis.set_xlabel("distance told")
+    axis.set_xlabel("distance")
     axis.set_ylabel("cosine")
     legend_below(figure, axis)
     alt = f"""The cosine of pair {pair} of {dim // 2} between the distances {window} and {until}: a wave of period
         {2 * math.pi / omega:.1f}. Dots mark the distances that training visits, every {slope}. A dashed wave of period
         {2 * math.pi / abs(slow):.0f} passes through all dots as well."""
+    return figure, alt
+
+
+@styled
+def invleaky_maps(window: int = 16, slope: int = 16, until: int = 128) -> tuple[MatplotlibFigure, str]:
+    """What a model is shown for each distance at test: the truth, or the nearest distance that training visited."""
+    figure, axis = new_figure(height=3.8)
+    x = torch.arange(until + 1)
+    nearest = window + slope * torch.floor((x - window) / slope + 0.5)
+    snapped = torch.where(x < window, x.double(), nearest.double())
+    told = trained_distances(until, window, slope)
+    told = told[told <= until]
+    axis.plot(x, x, color=BLUE, label="plain RoPE")
+    axis.plot(x, snapped, color=ORANGE, drawstyle="steps-mid", label="rounded to the dots")
+    axis.plot(told, told, "o", color="black", markersize=5, label="visited in training")
+    axis.set_xticks(range(0, until + 1, 2 * slope))
+    axis.set_yticks(range(0, until + 1, 2 * slope))
+    axis.set_xlabel("distance")
+    axis.set_ylabel("what the model is shown")
+    legend_below(figure, axis)
+    alt = f"""What the model is shown against the true distance, up to {until}. Plain RoPE is the diagonal. Dots on it
+        mark what training visited: all up to {window}, then every {slope}. A staircase follows the diagonal up to
+        {window} and then has steps of {slope} through the dots."""
+    return figure, alt
+
+
+@styled
+def invleaky_filled(
+    train_length: int = 64, slope: int = 16, first: int = 16, until: int = 100
+) -> tuple[MatplotlibFigure, str]:
+    """The combs of a window that moves, one row for each window, and all of them together."""
+    figure, axis = new_figure(height=4.0)
+    windows = range(first, first + slope)
+    together: set[float] = set()
+    for row, window in enumerate(windows):
+        told = [x for x in trained_distances(train_length, window, slope).tolist() if x <= until]
+        together.update(told)
+        axis.eventplot(told, lineoffsets=-row, linelengths=0.8, linewidths=1.6, colors=BLUE)
+    last = slope + 1.5
+    axis.eventplot(sorted(together), lineoffsets=-last, linelengths=2, linewidths=1.6, colors=ORANGE)
+    rows = [0, slope // 2, slope - 1]
+    axis.set_yticks([*(-row for row in rows), -last], [*(f"w = {windows[row]}" for row in rows), "together"])
+    axis.set_ylim(-last - 1.6, 1)
+    axis.set_xlim(-1, until + 1)
+    axis.grid(False)
+    axis.set_xlabel("distances shown in training")
+    alt = f"""Strokes at the distances up to {until} that training visits, a row for each window from {first} to
+        {first + slope - 1}. Each row is solid up to its window and then has a stroke every {slope}, one place farther
+        right than in the row above. The row below, all together, has {len(together)} of {until + 1} distances."""
     return figure, alt
 
 
@@ -234,7 +323,7 @@ def invleaky_reach(window: int = 3, slope: int = 2) -> Explorable:
         {TRAINED} tokens. At the start the window is 3 and the slope 2: 0, 1, 2, 3, 5, 7 and so on to 19 are
         seen, 8 lie between them and 76 are beyond. With the slope 12, the test is covered: 0, 1, 2, 3, 15, 27 and so
         on to 87 are seen, 11 of 96; the others lie between them."""
-    caption = f"""A model trained on {TRAINED} tokens shall read {LENGTH} with plain RoPE. Raise the slope until nothing
+    caption = f"""A model trained on {TRAINED} tokens is to read {LENGTH} with plain RoPE. Raise the slope until nothing
         is beyond, and watch how many squares are seen. Then move the window. With the test covered, how many can you
         see? Why never more than 12?"""
     knobs = (
