@@ -1,4 +1,4 @@
-"""One test for each labelled equation and theorem of chapter 09 and its deeper page, for its pictures, its stored results
+"""One test for each labelled equation and theorem of chapter 09 and its deeper page, its pictures, its stored results
 and its remark on a library."""
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_eq_invleaky_slope():
 
 
 def test_eq_invleaky_surplus():
-    n, w, r, kappa = sympy.symbols("n w r kappa", positive=True)
+    n, w, kappa = sympy.symbols("n w kappa", positive=True)
     solution = (kappa * n - 1 - w) / (n - 1 - w)
     assert sympy.simplify(solution - kappa - (kappa - 1) * (w + 1) / (n - 1 - w)) == 0
     quarter = sympy.limit(solution.subs(w, n / 4), n, sympy.oo)
@@ -405,7 +405,11 @@ def test_the_bent_model_reads_far_and_farther_without_the_gaps():
     model, recipe = shipped.load("invleaky-w16-logn")
     assert (recipe.train_length, recipe.factor) == (64, 8.0)
     texts = live.windows()[:16]
-    ways: list[tuple[str, dict[str, Any]]] = [("rope", {}), ("rerope", {"window": 16}), ("window", {"visible_window": 64})]
+    ways: list[tuple[str, dict[str, Any]]] = [
+        ("rope", {}),
+        ("rerope", {"window": 16}),
+        ("window", {"visible_window": 64}),
+    ]
     plain, rerope, window = (
         {metric: live.percent(model, rl.scheme(name, dim=64, scale=rl.LogN(64), **knobs), texts, 512, metric)
          for metric in ("natural", "far copies")}
