@@ -9,7 +9,7 @@ from typing import Any
 from rope_lessons.exercises import Exercise, Lab, WrongKind
 
 
-def _told(train_length: int, window: int, slope: float) -> list[float]:
+def _told(train_length: int, window: float, slope: float) -> list[float]:
     return [x if x < window else window + slope * (x - window) for x in range(train_length)]
 
 

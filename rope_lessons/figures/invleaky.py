@@ -136,7 +136,7 @@ def invleaky_visited(
     axis.set_ylim(0.5 - len(rows), 0.95)
     axis.set_xlim(-8, 850)
     axis.grid(False)
-    axis.set_xlabel(f"distances shown in a training text of {train_length}")
+    axis.set_xlabel(f"distances shown in {train_length} tokens")
     alt = f"""Strokes at the distances that a training text of {train_length} tokens visits; the distances of a test of
         {length} tokens, 0 to {length - 1}, are shaded. Largest distance, and how many of the test's are visited:
         {"; ".join(said)}. Every InvLeaky row is solid up to its window and a comb with wide gaps beyond."""

@@ -443,6 +443,7 @@ def test_training_step_is_that_of_the_benchmark():
     assert (row["length"], row["shape"]) == (1024, "2 layers, width 512, head_dim 64, float32")
     assert "w = 256, slope 16" in row["what"]
     assert f"{row['ratio']:.2f} times the step" in DEEPER
+    assert f"takes {row['ratio']:.2f} times as long" in LESSON
 
 
 def test_attention_alone_is_that_of_the_benchmark():
