@@ -46,7 +46,7 @@ def test_the_minutes_of_a_path_are_counted() -> None:
     assert one == reading.minutes(ROOT / "book" / "05_circles.md")
     assert both.endswith("minutes")
     assert int(both.split()[0]) > int(one.split()[0])
-    assert front.minutes("all", ROOT).endswith("hours")
+    assert "hours" in front.minutes("all", ROOT)
     evening = front.minutes("02_rotary 03_radix 05_circles 06_entropy 08_rerope", ROOT)
     assert evening.endswith("minutes"), "less than 100 of them: it is one evening"
     assert [front._hours(count) for count in (104, 118)] == ["1 hour 40 minutes", "2 hours"]
