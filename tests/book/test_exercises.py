@@ -154,9 +154,9 @@ NEARLY = {
         "expected",
     ),
     "rounded up": (
-        "invleaky.covered",
-        lambda n, w, r: n if w >= n else math.ceil(w + 1 + r * (n - 1 - w)),
-        "you returned 88; expected 87",
+        "invleaky.slope_needed",
+        lambda n, w, factor: math.ceil((factor * n - 1 - w) / (n - 1 - w)),
+        "you returned 11; expected 10.3577",
     ),
     "padding that counts": (
         "entropy.counts",
