@@ -204,6 +204,9 @@ def keyboard_problems(tab: Page) -> list[str]:
             tab.keyboard.press("Tab")
         before, visited = visited, tab.evaluate("window.visited.size")
         idle = 0 if visited > before else idle + 1
+    if tab.evaluate(MISSED):  # contents beside the page that unfolded as it scrolled on: once round from here
+        for _ in range(wanted):
+            tab.keyboard.press("Tab")
     return [f"out of the keyboard's reach: {element}" for element in tab.evaluate(MISSED)[:5]]
 
 
