@@ -90,7 +90,7 @@ def test_type_is_large_enough(style: str) -> None:
 
 # --- figures -------------------------------------------------------------------------------------------------------
 
-DRAWN = ["circles_turns", "channel_pairs", "position_matrix", "chomsky_automata", "entropy_sphere", "rerope_maps"]
+DRAWN = ["circles_turns", "channel_pairs", "position_matrix", "chomsky_automata", "entropy_sphere", "rerope_split"]
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
 
 from rope_lessons.figures import (
     BLUE,
@@ -31,11 +33,11 @@ from rope_lessons.stored import Table
 
 __all__ = [
     "rerope_corner",
-    "rerope_groups",
+    "rerope_coverage",
     "rerope_lengths",
-    "rerope_maps",
     "rerope_matrix",
     "rerope_recall",
+    "rerope_relatives",
     "rerope_split",
     "rerope_windows",
 ]
@@ -43,32 +45,10 @@ __all__ = [
 COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 
 
-@styled
-def rerope_maps(window: int = 16, train_length: int = 64, length: int = 256) -> tuple[MatplotlibFigure, str]:
-    """The bent distance against the true one: direct extrapolation, interpolation, ReRoPE and Leaky ReRoPE."""
-    figure, axis = new_figure(height=4.6)
-    distance = torch.arange(length)
-    maps = {
-        "direct extrapolation": (0, 1.0, GREY, "-"),
-        f"interpolation, 1/{length // train_length}": (0, train_length / length, ORANGE, "--"),
-        f"ReRoPE, w = {window}": (window, 0.0, BLUE, "-"),
-        f"Leaky, w = {window}, k = 8": (window, 1 / 8, GREEN, "-."),
-    }
-    for name, (w, slope, color, style) in maps.items():
-        axis.plot(distance, leaky_distance(distance, w, slope), color=color, linestyle=style, label=name)
-    axis.axhspan(train_length - 0.5, 90, color=RED, alpha=0.15, linewidth=0)
-    axis.text(length - 4, 77, "never seen in training", color=RED, ha="right")
-    axis.set_xlim(0, length)
-    axis.set_ylim(0, 90)
-    axis.set_xlabel("distance in the text")
-    axis.set_ylabel("distance that RoPE is told")
-    legend_below(figure, axis)
-    alt = f"""The distance that RoPE is told against the distance in the text, from 0 to {length}. Direct extrapolation
-        is the diagonal and leaves the trained range at {train_length}. Interpolation is a line of slope
-        1/{length // train_length} from the origin: it stays inside, and is below the diagonal from the start. ReRoPE
-        follows the diagonal to {window} and is flat from there on. Leaky ReRoPE follows it to {window} and goes on with
-        a slope of 1/8, up to {float(leaky_distance(distance, window, 1 / 8)[-1]):.0f}."""
-    return figure, alt
+def _square(x: float, y: float, tint: str) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=tint, edgecolor="white", linewidth=1)
 
 
 @styled
@@ -76,13 +56,12 @@ def rerope_split(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, s
     """The causal triangle as a near band and a far triangle."""
     figure, axis = new_figure(height=4.2, width=4.6)
     index = torch.arange(length)
-    distance = index[:, None] - index
-    near, far = (distance >= 0) & (distance < window), distance >= window
-    axis.imshow(torch.where(far, 2.0, torch.where(near, 1.0, torch.nan)), cmap="cividis", vmin=0.2, vmax=2.6)
     for i in range(length):
         for j in range(i + 1):
-            letter, colour = ("n", "white") if near[i, j] else ("f", "black")
-            axis.text(j, i, letter, ha="center", va="center", color=colour, fontsize=11)
+            letter, tint = ("n", TINTS["near"]) if i - j < window else ("f", TINTS["far"])
+            axis.add_patch(_square(j, i, tint))
+            axis.text(j, i, letter, ha="center", va="center", fontsize=11)
+    axis.set(xlim=(-0.5, length - 0.5), ylim=(length - 0.5, -0.5), aspect="equal")
     axis.plot([-0.5, length - window - 0.5], [window - 0.5] * 2, color=RED, linewidth=2.5)
     axis.plot([length - window - 0.5] * 2, [window - 0.5, length - 0.5], color=RED, linewidth=2.5)
     axis.set_xticks(index)
@@ -117,23 +96,51 @@ def rerope_corner(window: int = 16, slope: float = 1 / 8, sigma: float = 8.0) ->
 
 
 @styled
-def rerope_groups(window: int = 16, group: int = 8, query: int = 61) -> tuple[MatplotlibFigure, str]:
-    """The distances that one query sees: Leaky ReRoPE, and Self-Extend with whole numbers."""
-    figure, axis = new_figure(height=3.9)
+def rerope_relatives(
+    window: int = 16, group: int = 8, chunk: int = 24, query: int = 118
+) -> tuple[MatplotlibFigure, str]:
+    """The distances that one query is shown: Leaky ReRoPE, Self-Extend, and attention in chunks of its own count."""
+    figure, axis = new_figure(height=4.2)
     key = torch.arange(query + 1)
     distance = query - key
     grouped = query // group - key // group + window - window // group
-    seen = torch.where(distance < window, distance, grouped)
+    self_extend = torch.where(distance < window, distance, grouped)
+    dual = _dual_chunk_distances(query + 1, chunk, chunk + window)[query]
     axis.plot(distance, leaky_distance(distance, window, 1 / group), color=GREY, label=f"Leaky, k = {group}")
-    axis.plot(distance, seen, "o", color=BLUE, markersize=4, label=f"Self-Extend, groups of {group}")
-    axis.axvline(window - 0.5, color="black", linewidth=1, linestyle=":")
-    axis.set_xlabel(f"distance in the text from query {query}")
-    axis.set_ylabel("distance that RoPE is told")
-    legend_below(figure, axis)
-    alt = f"""The distance that RoPE is told against the distance in the text, for query {query}. Leaky ReRoPE is a line
+    axis.plot(distance, self_extend, "o", color=BLUE, markersize=3, label=f"Self-Extend, G = {group}")
+    axis.plot(distance, dual, "^", color=ORANGE, markersize=3, label="dual chunk")
+    axis.set_xlabel(f"distance in the text, from query {query}")
+    axis.set_ylabel("distance shown")
+    legend_below(figure, axis, columns=3)
+    alt = f"""The distance that RoPE is shown against the distance in the text, for query {query}. Leaky ReRoPE is a line
         with a bend at {window}. Self-Extend is a row of points: on the line up to {window - 1}, then a staircase with
-        steps of {group} beside it, which starts at {int(seen[query - window])} for the true distance {window}."""
+        steps of {group} beside it. Dual chunk attention follows the diagonal through the query's chunk and the next
+        {window} tokens of the chunk before, and then goes up and down like a saw, between {int(dual[: -2 * chunk].min())}
+        and {int(dual.max())}, one tooth for each chunk of {chunk}."""
     return figure, alt
+
+
+def _dual_chunk_distances(length: int, chunk: int, largest: int) -> Tensor:
+    """The distances of dual chunk attention, int64 ``(length, length)``; only those with key <= query mean anything.
+
+    A key stands at its place in its chunk. The query stands at its own place for keys of its chunk, one chunk farther,
+    but at most at ``largest``, for the chunk before, and at ``largest`` for all chunks before that.
+
+    Args:
+        length: tokens of the text.
+        chunk: tokens of a chunk.
+        largest: where a query stands for what is far; between ``chunk`` and the training length less one.
+
+    Source: An et al., arXiv 2402.17463.
+
+    >>> _dual_chunk_distances(9, chunk=3, largest=4)[8].tolist()
+    [4, 3, 2, 4, 3, 2, 2, 1, 0]
+    """
+    token = torch.arange(length)
+    place, number = token % chunk, token // chunk
+    before = number[:, None] - number  # chunks between query and key
+    query = torch.stack((place, (place + chunk).clamp(max=largest), torch.full_like(place, largest)), dim=1)
+    return query.gather(1, before.clamp(0, 2)) - place
 
 
 def _style(number: int) -> dict[str, str]:
@@ -157,6 +164,34 @@ def rerope_lengths(rows: Table, cases: Mapping[str, tuple[str, str]], top: float
     legend_below(figure, axis)
     alt = f"""Loss against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the seeds with bars
         from best to worst; the axis ends at {top:g}. In nats per byte, shortest to longest text. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def rerope_coverage(
+    found: Mapping[int, Mapping[int, float]], train_length: int = 64, length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """Needles found by Leaky ReRoPE against the length that its window and k cover.
+
+    Args:
+        found: for each window, percent of the needles for each k.
+        train_length, length: of the texts in training and at test.
+    """
+    figure, axis = new_figure(height=4.2)
+    said = []
+    for number, (window, by_k) in enumerate(found.items()):
+        covered = [window + 1 + k * (train_length - 1 - window) for k in by_k]
+        axis.plot(covered, list(by_k.values()), **_style(number + 1), label=f"w = {window}")
+        pairs = zip(by_k, covered, by_k.values(), strict=True)
+        said.append(f"w = {window}: " + ", ".join(f"k = {k} covers {n}, {y:.0f} percent" for k, n, y in pairs))
+    axis.axvline(length, color="black", linewidth=1, linestyle="--")
+    axis.text(length * 1.02, 3, f"the text, {length} bytes", va="bottom")
+    axis.set_ylim(-3, 106)
+    axis.set_xlabel("tokens that the theorem covers")
+    axis.set_ylabel("needles found, %")
+    legend_below(figure, axis, columns=3)
+    alt = f"""Needles found in texts of {length} bytes against the number of tokens that window and k cover, one line for
+        each window; a dashed line stands at {length}. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -303,7 +338,7 @@ def rerope_matrix(window: int = 4, slope: float = 1.0) -> Explorable:
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="10" y="24" font-weight="bold" font-size="15" class="title">{_title(window, slope)}</text>'
         f"{tints}{numbers}{legend}"
-        f'<text x="20" y="{AXIS - HEIGHT - 36}">distance told, against distance in the text</text>'
+        f'<text x="20" y="{AXIS - HEIGHT - 36}">distance shown, against distance in the text</text>'
         f'<path d="M20 {AXIS - HEIGHT}V{AXIS}H{end}" fill="none" stroke="#1a1a1a"/>'
         f'<path d="M20 {AXIS}L{end} {AXIS - HEIGHT * 0.9:g}" stroke="{GREY}" stroke-dasharray="3 4"/>'
         f'<path d="M20 {seen:g}H{end}" stroke="{RED}" stroke-width="2" stroke-dasharray="8 4"/>'
@@ -312,7 +347,7 @@ def rerope_matrix(window: int = 4, slope: float = 1.0) -> Explorable:
         f'<text x="20" y="{AXIS + 20}" text-anchor="middle">0</text>'
         f'<text x="{end}" y="{AXIS + 20}" text-anchor="middle">{TOKENS - 1}</text></svg>'
     )
-    alt = f"""The lower triangle of ten tokens with the distance that RoPE is told in each cell, and below it that
+    alt = f"""The lower triangle of ten tokens with the distance that RoPE is shown in each cell, and below it that
         distance as a curve. The model was trained on {TRAINED} tokens, so distances up to {TRAINED - 1} are known. At
         the start the slope is 1: every cell holds the true distance, and the ten cells with 6 to 9 in the lower left
         corner are marked as never seen. With a window of 4 and the slope 0, the corner holds 4 everywhere; with the
