@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, Lab, WrongKind
 
 
 def _bent(distance: float, window: float, slope: float) -> float:
@@ -55,7 +56,53 @@ def _score_gradient(score: float, grad_v: float, grad_output: float, lse: float)
     return math.exp(score - lse) * (grad_v - grad_output)
 
 
-EXERCISES = {
+LAB_LENGTH, LAB_APART, LAB_NEEDLES, LAB_COPIES = 512, 16, 95.0, 81.0
+
+
+def _lab(answer: Any) -> str:
+    """What the first seed of the scoreboard's model reads with this bend."""
+    if not isinstance(answer, Mapping) or set(answer) != {"window", "slope"}:
+        raise WrongKind('give {"window": …, "slope": …}')
+    window, slope = answer["window"], answer["slope"]
+    if type(window) is not int or window < 0:
+        raise WrongKind("the window is a whole number, not negative")
+    if not isinstance(slope, (int, float)) or not 0 <= slope < math.inf:
+        raise WrongKind("the slope is a finite number, not negative")
+    if slope * LAB_APART < 1:
+        return (
+            f"order is lost: bytes {LAB_APART} apart, far away, are shown {slope * LAB_APART:.2g} apart; "
+            "at least one step is wanted"
+        )
+    from rope_lessons.schemes import LogN, scheme
+    from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
+
+    bent = scheme("leaky-rerope", dim=32, window=window, slope=slope, scale=LogN(64, clip=True))
+    model, texts = live.load(), live.windows()[:16]
+    found = live.percent(model, bent, texts, LAB_LENGTH, "needle")
+    copied = live.percent(model, bent, texts, LAB_LENGTH, "far copies")
+    told = f"you find {found:.0f} % of the needles and predict {copied:.0f} % of the far copies"
+    if found < LAB_NEEDLES:
+        return f"needles are lost: {told}; {LAB_NEEDLES:.0f} % of the needles are wanted"
+    if copied < LAB_COPIES:
+        return f"too few far copies: {told}; {LAB_COPIES:.0f} % of them are wanted"
+    return ""
+
+
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference={"window": 16, "slope": 1 / 14},
+        mistakes={
+            "order is lost: bytes 16 apart, far away, are shown 0 apart": {"window": 32, "slope": 0.0},  # ReRoPE
+            "needles are lost: you find 2 %": {"window": 32, "slope": 1 / 8},  # "eight times as long, so k = 8"
+            "needles are lost: you find 9": {"window": 32, "slope": 1 / 16},  # the table's: it only just covers
+            "needles are lost: you find 0 %": {"window": 8, "slope": 1 / 10},
+            # Cheating: a slope that only seems to keep the order, and no bend at all.
+            "order is lost: bytes 16 apart, far away, are shown 1.6e-08 apart": {"window": 16, "slope": 1e-9},
+            "needles are lost: you find 0 % of the needles and predict 3": {"window": 512, "slope": 1.0},
+            "give {": (16, 1 / 14),
+        },
+    ),
     "bent": Exercise(
         reference=_bent,
         cases=[

@@ -17,12 +17,16 @@ import torch
 import rope_lessons as rl
 from rope_lessons.engine import kernels
 from rope_lessons.figures import rerope as figures
+from rope_lessons.lab.table.lines import pick, read_table
+from rope_lessons.lab.table.published import published_rows
 from rope_lessons.models import byte_lm
+from rope_lessons.scoreboard import live
 from rope_lessons.stored import results
 from tests.book.drawn import Drawn
 
 ROOT = Path(__file__).parents[2]
-CHAPTER = (ROOT / "book" / "08_rerope.md").read_text("utf8")
+LESSON = (ROOT / "book" / "08_rerope.md").read_text("utf8")
+DEEPER = (ROOT / "book" / "deeper" / "08_rerope.md").read_text("utf8")
 STORED = results("rerope")
 SLOPES = (0.0, 1 / 8, 1.0, 16.0)
 
@@ -314,7 +318,87 @@ def test_explorable_says_what_it_shows():
     assert largest == {1: 0.5, 3: 0.25}
 
 
+def test_dual_chunk_distances():
+    """True within a chunk and a little way into the one before; whole, and never beyond the largest."""
+    shown, token = figures._dual_chunk_distances(40, 6, 10), torch.arange(40)
+    true = token[:, None] - token
+    own, before = (token[:, None] // 6 - token // 6 == n for n in (0, 1))
+    near = own & (true >= 0) | before & (token[:, None] % 6 <= 4)
+    assert torch.equal(shown[near], true[near])
+    assert shown[true >= 0].max() == 10
+    far = token[:, None] // 6 - token // 6 >= 2
+    assert torch.equal(shown[far], (10 - token % 6).expand(40, 40)[far])  # a saw: only the key's place counts
+
+
 # --- what was measured ---------------------------------------------------------------------------------------------
+
+
+def board(row: str, metric: str, length: int, column: str = "mean") -> float:
+    line = results("scoreboard")["rows"].where(rung="small", row=row, metric=metric, length=length)
+    return round(100 * line[column][0], 1)
+
+
+def ahead(row: str, metric: str) -> list[float]:
+    return [board(row, metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
+
+
+def test_the_lessons_numbers_are_the_scoreboards():
+    assert round(abs(board("rerope-w32", "natural", 64) - board("rope", "natural", 64)), 1) <= 0.1
+    assert ahead("rerope-w32", "far copies") == [4.4, 2.3, 6.6]
+    assert ahead("rerope-w32", "natural") == [-0.8, -1.7, 0.0]
+    assert round(board("rerope-w32", "needle", 512)) == 27
+    assert round(board("rerope-w32-logn-test", "needle", 512)) == 88
+    assert ahead("rerope-w32-logn-test", "far copies") == [7.4, 5.0, 9.8]
+    for row in ("pi", "ntk-aware", "llama3", "yarn", "yarn-logn-test", "dynamic-ntk"):
+        assert ahead(row, "far copies")[0] < 0  # no change of frequencies is ahead of the window
+    for row in ("rerope-w32-logn-test", "rope-window", "window-8"):
+        by_length = [board(row, "natural", length) for length in (64, 128, 256, 512)]
+        assert by_length == sorted(set(by_length)), row
+        assert row == "rerope-w32-logn-test" or 0.8 <= by_length[-1] - by_length[0] < 2
+    assert board("rerope-w32", "natural", 512) < board("rerope-w32", "natural", 256)
+    for metric in ("natural", "far copies"):
+        assert abs(ahead("lm-infinite", metric)[0]) <= 0.1
+        leaky, rounded = (board(f"{row}-w32-logn-test", metric, 512) for row in ("leaky-rerope", "self-extend"))
+        assert abs(leaky - rounded) < 0.5
+    depths = [board("rerope-w32", f"needle {depth}", 512) for depth in ("0", "0.5", "1")]
+    assert depths == sorted(depths, reverse=True)  # fewest right before the question
+    assert board("rope-window", "needle 0", 512) == board("rope-window", "needle 0.5", 512) == 0
+
+
+def test_what_the_theorem_covers_is_found():
+    """The lesson's live figure, and the texts of its lab."""
+    model, texts = live.load(), live.windows()[:8]
+    for window in (16, 24, 32, 40):
+        for k in (8, 12, 16, 20):
+            bent = rl.scheme("leaky-rerope", dim=32, window=window, slope=1 / k, scale=rl.LogN(64, clip=True))
+            found = live.percent(model, bent, texts, 512, "needle")
+            covered = window + 1 + k * (63 - window)
+            assert found >= 90 if covered >= 500 or (window, k) == (24, 12) else found < 80, (window, k, found)
+
+
+def test_the_second_model_finds_hardly_a_needle_at_home():
+    """Chapter 12's: log n† mends nothing there."""
+    lines = read_table()
+    found = {
+        (row, times): pick(lines, row, "passkey", times, "found").value
+        for row in ("rope", "rerope-w32", "rerope-w32-logn-test")
+        for times in (1, 8)
+    }
+    assert max(found.values()) < 0.06, found
+
+
+def test_the_published_drop():
+    """The two rows of article 12 whose cover is shorter than the test are its worst."""
+    leaky = {row.name: row for row in published_rows() if row.name.startswith("Leaky")}
+    for window in (128, 256):
+        by_k = {k: leaky[f"Leaky-w{window}-k{k}-logn"].repeated for k in (8, 16, 32, 64)}
+        covered = [k for k in by_k if rl.invleaky.covered_length(512, window, k) >= 4096]
+        assert covered == [16, 32, 64]
+        assert by_k[8] < min(by_k[k] for k in covered) - 5
+    rerope = {row.window: row.repeated for row in published_rows() if re.fullmatch(r"ReRoPE-w\d+", row.name)}
+    assert max(rerope, key=rerope.get) == 256
+    assert rerope[384] < min(rerope[128], rerope[256])
+    assert round(rerope[512]) == 7
 
 
 def losses(table: str, **wanted: Any) -> list[float]:
@@ -372,11 +456,11 @@ def test_longer_context_needs_the_scale():
         better = sum(b < a for a, b in zip(*trained, strict=True))
         assert better == {"rerope-32": 1, "leaky-32-16": 5}[method]
         assert round(mean(scaled[0]) - mean(scaled[3]), 3) == gain
-        assert f"{gain} " in CHAPTER
+        assert f"{gain} " in DEEPER
 
 
 def test_windows():
-    """Question 2 of the box, and where the best windows lie."""
+    """A window of the training length, and where the best windows lie."""
 
     def by_window(model):
         windows = sorted({row["window"] for row in STORED["windows"]})
@@ -403,7 +487,7 @@ def test_coverage_draws_the_line():
         assert found[4] > found[8] + 0.2
         assert found[8] > found[16] + (0.2 if w == 32 else 0)
         assert found[64] > found[16] - 0.02
-        assert w == 16 or f"{found[8] - found[16]:.2f} still" in CHAPTER
+        assert w == 16 or f"{found[8] - found[16]:.2f} still" in DEEPER
     assert (w + 1 + 8 * (63 - w), 17 + 8 * 47) == (281, 393)
 
 
@@ -433,7 +517,7 @@ def test_relatives():
     assert found["window-64"] < best_bent  # of the models of chapter 03, without a sink
     rope = few.where(method="rope", length=64).mean("loss")
     assert round(rope - found["window-64"], 2) == 0.03
-    assert "worth 0.03 nats" in CHAPTER
+    assert "worth 0.03 nats" in DEEPER
 
 
 def test_questions_tell_what_the_loss_does_not():
