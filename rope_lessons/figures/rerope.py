@@ -112,11 +112,11 @@ def rerope_relatives(
     axis.set_xlabel(f"distance in the text, from query {query}")
     axis.set_ylabel("distance shown")
     legend_below(figure, axis, columns=3)
-    alt = f"""The distance that RoPE is shown against the distance in the text, for query {query}. Leaky ReRoPE is a line
-        with a bend at {window}. Self-Extend is a row of points: on the line up to {window - 1}, then a staircase with
-        steps of {group} beside it. Dual chunk attention follows the diagonal through the query's chunk and the next
-        {window} tokens of the chunk before, and then goes up and down like a saw, between {int(dual[: -2 * chunk].min())}
-        and {int(dual.max())}, one tooth for each chunk of {chunk}."""
+    alt = f"""The distance that RoPE is shown against the distance in the text, for query {query}. Leaky ReRoPE is a
+        line with a bend at {window}. Self-Extend is a row of points: on the line up to {window - 1}, then a staircase
+        with steps of {group} beside it. Dual chunk attention follows the diagonal through the query's chunk and the
+        next {window} tokens of the chunk before, and then goes up and down like a saw, between
+        {int(dual[: -2 * chunk].min())} and {int(dual.max())}, one tooth for each chunk of {chunk}."""
     return figure, alt
 
 
@@ -190,8 +190,8 @@ def rerope_coverage(
     axis.set_xlabel("tokens that the theorem covers")
     axis.set_ylabel("needles found, %")
     legend_below(figure, axis, columns=3)
-    alt = f"""Needles found in texts of {length} bytes against the number of tokens that window and k cover, one line for
-        each window; a dashed line stands at {length}. {"; ".join(said)}."""
+    alt = f"""Needles found in texts of {length} bytes against the number of tokens that window and k cover, one line
+        for each window; a dashed line stands at {length}. {"; ".join(said)}."""
     return figure, alt
 
 
