@@ -2,8 +2,9 @@
 
     python -m experiments random_positions
     python -m experiments random_positions --only rope      # only the models with "rope" in their names
+    python -m experiments random_positions --part controls  # what else could explain it
 
-Takes about 35 minutes on one CPU core: one to two for each of 21 models.
+Takes about 35 minutes on one CPU core for the models, one to two for each of 21, and about an hour for the controls.
 
 Writes random_positions.json. The test text is every third piece of that of chapter 03.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -88,6 +89,83 @@ ROWS = [
 ROWS.append(Row("rope", "beta"))
 
 
+@dataclass(frozen=True)
+class Control:
+    """A training that could explain what the others show, and how it is tested. All have RoPE.
+
+    Args:
+        name: of the training.
+        tests: name of each test, what its plan changes, and its positions.
+        sampler: of the positions in training; None for 0, 1, 2, ….
+        config: of the model.
+        still: pairs that do not turn, in training and at test.
+        lengths: of the test texts.
+    """
+
+    name: str
+    tests: Mapping[str, tuple[Mapping[str, Any], Positions | None]]
+    sampler: Positions | None = None
+    config: byte_lm.Config = CONFIG
+    still: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = LENGTHS
+
+    def plan(self, **changes: Any) -> Plan:
+        dim = CONFIG.head_dim
+        rope = scheme("rope", dim=dim, causal=False)
+        if self.still:  # slowed until they stand, by the lists of LongRoPE
+            factors = tuple(1e9 if pair in self.still else 1.0 for pair in range(dim // 2))
+            lists: dict[str, Any] = {"short_factor": factors, "long_factor": factors, "train_length": N}
+            rope = scheme("longrope", dim=dim, causal=False, factor=1.0, rotary_scale=1.0, **lists)
+        return (rope.replace(**changes),) * CONFIG.layers
+
+
+ORDINARY: dict[str, tuple[dict[str, Any], Positions | None]] = {"0, 1, 2": ({}, None)}
+BENT = {"window": N // 2, "slope": 0.0}
+AWAY: dict[str, tuple[dict[str, Any], Positions | None]] = {
+    **ORDINARY,
+    **{f"window {size}": ({"visible_window": size}, None) for size in (8, 16, 64)},  # on both sides
+    "ReRoPE": (BENT, None),
+    "ReRoPE, log n": (BENT | {"scale": LogN(N)}, None),
+}
+BLIND = (
+    12  # pairs that a gap of mean 31.5 turns by about a radian or more: what they say of the next token averages out
+)
+
+
+def _subset(largest: int) -> tuple[Positions, Positions]:
+    """The random subset of so many positions, and the grid over them."""
+    return (
+        partial(rl.random_positions.random_positions, max_length=largest),
+        partial(rl.random_positions.grid_positions, max_length=largest),
+    )
+
+
+def _controls() -> Iterator[Control]:
+    # 1. What forgetting, bending and training at the long length do.
+    yield Control("plain", AWAY)
+    at_512 = replace(CONFIG, length=LENGTHS[-1], batch=CONFIG.batch * N // LENGTHS[-1])  # as many bytes
+    yield Control("plain at 512", ORDINARY, config=at_512)
+    # 2. Is the price that of random gaps, of wide ones, or of hands that no longer tell neighbours apart?
+    yield Control(
+        "steps of 32", {"steps of 32": ({}, partial(even, step=32.0))}, partial(even, step=32.0), lengths=(N,)
+    )
+    pairs = CONFIG.head_dim // 2
+    yield Control("fast hands still", ORDINARY, still=tuple(range(BLIND)), lengths=(N,))
+    yield Control("slow hands still", ORDINARY, still=tuple(range(pairs - BLIND, pairs)), lengths=(N,))
+    # 3. Does the range matter?
+    for largest in (512, 1024, 4096, 8192):
+        sampler, grid = _subset(largest)
+        yield Control(f"random, {largest}", {"grid": ({}, grid)}, sampler)
+    # 4. Is it a matter of time?
+    longer = replace(CONFIG, steps=3 * CONFIG.steps)
+    yield Control("plain, three times", {**ORDINARY, "window 16": AWAY["window 16"]}, config=longer)
+    yield Control("random, three times", {"grid": ({}, GRID)}, RANDOM, config=longer)
+    yield Control("equal-mean, three times", ORDINARY, EXPONENTIAL, config=longer)
+
+
+CONTROLS = {control.name: control for control in _controls()}
+
+
 # --- training ------------------------------------------------------------------------------------------------------
 
 
@@ -104,11 +182,24 @@ def trained(models: Models, row: Row, seed: int) -> masked_lm.MaskedLM:
     return masked_lm.load(path, config, **options)
 
 
+def trained_control(models: Models, control: Control, seed: int) -> masked_lm.MaskedLM:
+    """As :func:`trained`."""
+    config = models.config(control.config)
+    train = partial(masked_lm.train, sampler=control.sampler)
+    build = partial(masked_lm.build, config, seed, control.plan())
+    rehearsal = train(build(), training_text(), config, seed, steps=2)
+    recipe = (asdict(config), control.name, control.still, seed, *surroundings(), rehearsal)
+    path = models.path(recipe, build, config, seed, f"{control.name}, seed {seed}", kind="masked-", train=train)
+    return masked_lm.load(path, config, control.plan())
+
+
 # --- what is measured ----------------------------------------------------------------------------------------------
 
 
-def test(model: masked_lm.MaskedLM, windows: Tensor, length: int, **options: Any) -> dict[str, float]:
-    hits, losses = masked_lm.evaluate(model, windows, length, attend=attend_fast, **options)
+def test(
+    model: masked_lm.MaskedLM, windows: Tensor, length: int, attend: Callable[..., Tensor] = attend_fast, **options: Any
+) -> dict[str, float]:
+    hits, losses = masked_lm.evaluate(model, windows, length, attend=attend, **options)
     return {"accuracy": round(hits.mean().item(), 5), "loss": round(losses.mean().item(), 5)}
 
 
@@ -120,6 +211,15 @@ def rows_of(row: Row, model: masked_lm.MaskedLM, windows: Tensor) -> Iterator[di
                 if scale is None or length > N:  # at N the scale is 1
                     found = test(model, windows, length, plan=row.plan(scale), sampler=sampler)
                     yield {"positions": positions, "log_n": scale is not None, "length": length, **found}
+
+
+def controls_of(control: Control, model: masked_lm.MaskedLM, windows: Tensor) -> Iterator[dict]:
+    """Every test of a control at every length."""
+    for name, (changes, sampler) in control.tests.items():
+        for length in control.lengths:
+            plan = control.plan(**changes)  # a window to both sides is none of the fast kernels'
+            found = test(model, windows, length, attend=rl.attention, plan=plan, sampler=sampler)
+            yield {"test": name, "length": length, **found}
 
 
 def spacings_of(model: masked_lm.MaskedLM, windows: Tensor) -> Iterator[dict]:
@@ -173,16 +273,22 @@ def measure_all(
         "beta": {"max_length": 512, "alpha": 0.25},
         "test_text": {"windows": len(windows), "hidden": hidden, "sha256": digest(windows)},
     }
-    empty: dict[str, Any] = {"cost": {}, "rows": [], "spacings": []}
+    empty: dict[str, Any] = {"cost": {}, "rows": [], "spacings": [], "controls": []}
     result = Result(out / "random_positions.json", "random_positions", settings, empty, fresh)
-    for seed in seeds if part != "cost" else []:
+    for seed in seeds if part in ("models", "all") else []:
         for row in ROWS:
             labels = {"seed": seed, **asdict(row)}
             if only in row.name and result.lacks("rows", **labels):
                 model = trained(models, row, seed)
                 rows, spacings = rows_of(row, model, windows), spacings_of(model, windows)
                 result.add(rows=[labels | new for new in rows], spacings=[labels | new for new in spacings])
-    if part != "models" and not result.found["cost"]:
+    for seed in seeds if part in ("controls", "all") else []:
+        for control in CONTROLS.values():
+            labels = {"seed": seed, "training": control.name}
+            if only in control.name and result.lacks("controls", **labels):
+                model = trained_control(models, control, seed)
+                result.add(controls=[labels | new for new in controls_of(control, model, windows)])
+    if part in ("cost", "all") and not result.found["cost"]:
         result.set(cost=cost())
     result.close()
 
@@ -190,11 +296,12 @@ def measure_all(
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = command.trained_parser("experiments random_positions", __doc__, SEEDS)
     parser.add_argument("--only", default="", help="part of the name of the models, such as 'rope' or 'rope, random'")
-    told = "the models, what a draw costs, or all"
-    parser.add_argument("--part", choices=("models", "cost", "all"), default="all", help=told)
+    told = "the models, their controls, what a draw costs, or all"
+    parser.add_argument("--part", choices=("models", "controls", "cost", "all"), default="all", help=told)
     options = command.parse(parser, arguments)
-    if not any(options.only in row.name for row in ROWS):
-        parser.error(f"argument --only: {options.only!r} is in none of {'; '.join(row.name for row in ROWS)}")
+    names = [*(row.name for row in ROWS), *CONTROLS]
+    if not any(options.only in name for name in names):
+        parser.error(f"argument --only: {options.only!r} is in none of {'; '.join(names)}")
     models, windows = Models(options.models, options.steps), evaluation_windows(options.windows, every=3)
     chosen = options.seeds, options.only, options.part
     return command.run(parser.prog, lambda: measure_all(*chosen, models, windows, options.out, options.fresh))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import rope_lessons as rl
 from experiments import random_positions
 from experiments.__main__ import NAMES, main, module
 from experiments.result import Result
@@ -143,6 +144,26 @@ def test_a_training_is_done_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), wanted.parameters(), strict=True))
     models.byte_model(1)
     assert len(list((tmp_path / "models").iterdir())) == 2
+
+
+def test_controls_of_random_positions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """Hands that stand still do; a training at 512 reads as many bytes; what is tried is what is stored."""
+    monkeypatch.chdir(tmp_path)
+    threads = torch.get_num_threads()
+    controls = random_positions.CONTROLS
+    for name, stand in (("fast hands still", range(12)), ("slow hands still", range(20, 32)), ("plain", ())):
+        (frequencies,) = {tuple(row.frequencies(64).tolist()) for row in controls[name].plan()}
+        plain = rl.rope_frequencies(64)
+        for pair, found in enumerate(frequencies):
+            assert found == (pytest.approx(0, abs=1e-8) if pair in stand else pytest.approx(plain[pair].item()))
+    at_512 = controls["plain at 512"].config
+    assert at_512.length * at_512.batch == random_positions.CONFIG.length * random_positions.CONFIG.batch
+    line = ["--only", "hands still", "--part", "controls", "--seeds", "0", "--steps", "2", "--windows", "1"]
+    assert random_positions.main(line) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "written: results/random_positions.json"
+    rows = read_results(Path("results/random_positions.json"))["controls"]
+    assert list(rows["training"]) == ["fast hands still", "slow hands still"]
+    torch.set_num_threads(threads)
 
 
 def test_a_try_of_a_whole_experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
