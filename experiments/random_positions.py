@@ -196,7 +196,7 @@ def trained_control(models: Models, control: Control, seed: int) -> masked_lm.Ma
 # --- what is measured ----------------------------------------------------------------------------------------------
 
 
-def test(
+def measured(
     model: masked_lm.MaskedLM, windows: Tensor, length: int, attend: Callable[..., Tensor] = attend_fast, **options: Any
 ) -> dict[str, float]:
     hits, losses = masked_lm.evaluate(model, windows, length, attend=attend, **options)
@@ -209,7 +209,7 @@ def rows_of(row: Row, model: masked_lm.MaskedLM, windows: Tensor) -> Iterator[di
         for scale in (None, LogN(N)):
             for length in LENGTHS:
                 if scale is None or length > N:  # at N the scale is 1
-                    found = test(model, windows, length, plan=row.plan(scale), sampler=sampler)
+                    found = measured(model, windows, length, plan=row.plan(scale), sampler=sampler)
                     yield {"positions": positions, "log_n": scale is not None, "length": length, **found}
 
 
@@ -218,14 +218,14 @@ def controls_of(control: Control, model: masked_lm.MaskedLM, windows: Tensor) ->
     for name, (changes, sampler) in control.tests.items():
         for length in control.lengths:
             plan = control.plan(**changes)  # a window to both sides is none of the fast kernels'
-            found = test(model, windows, length, attend=rl.attention, plan=plan, sampler=sampler)
+            found = measured(model, windows, length, attend=rl.attention, plan=plan, sampler=sampler)
             yield {"test": name, "length": length, **found}
 
 
 def spacings_of(model: masked_lm.MaskedLM, windows: Tensor) -> Iterator[dict]:
     """The same 64 bytes at positions that are further apart, or closer: does the value matter, or the order?"""
     for step in SPACINGS:
-        yield {"spacing": step, **test(model, windows, N, sampler=partial(even, step=step))}
+        yield {"spacing": step, **measured(model, windows, N, sampler=partial(even, step=step))}
 
 
 def microseconds(function: Callable[[], Any], repeats: int) -> float:
