@@ -156,7 +156,10 @@ def _controls() -> Iterator[Control]:
     for largest in (512, 1024, 4096, 8192):
         sampler, grid = _subset(largest)
         yield Control(f"random, {largest}", {"grid": ({}, grid)}, sampler)
-    # 4. Is it a matter of time?
+    # 4. Its descendant: true distances within two chunks, and one jump between them.
+    jump: Positions = partial(rl.random_positions.skip_positions, max_length=LENGTHS[-1], batch=CONFIG.batch)
+    yield Control("one jump", ORDINARY, jump)
+    # 5. Is it a matter of time?
     longer = replace(CONFIG, steps=3 * CONFIG.steps)
     yield Control("plain, three times", {**ORDINARY, "window 16": AWAY["window 16"]}, config=longer)
     yield Control("random, three times", {"grid": ({}, GRID)}, RANDOM, config=longer)

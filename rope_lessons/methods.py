@@ -21,7 +21,13 @@ from rope_lessons._checks import (
     not_among,
     shown,
 )
-from rope_lessons.random_positions import check_equal_mean, equal_mean_positions, grid_positions, random_positions
+from rope_lessons.random_positions import (
+    check_equal_mean,
+    equal_mean_positions,
+    grid_positions,
+    random_positions,
+    skip_positions,
+)
 from rope_lessons.schemes import (
     NAMED,
     SCHEMES,
@@ -283,6 +289,16 @@ def _equal_mean(
     return _encoder("equal-mean", layers, drawn, None, dim=dim, base=base, **knobs)
 
 
+def _skip_positions(*, layers: int, dim: int, max_length: int = 2048, base: float = 10_000.0, **knobs: Any) -> Method:
+    """0, 1, 2, … with one random jump in training (PoSE), and without it at test: a server runs plain RoPE."""
+    check_parts("layers", layers)
+    check_count("max_length", max_length, least=2)
+    test = scheme("rope", dim=dim, base=base, **knobs)
+    train = test.replace(scale=_trained_scale(test.scale))
+    drawn = _Bound(skip_positions, max_length=max_length)
+    return Method("skip-positions", (train,) * layers, (test,) * layers, drawn)
+
+
 class _Methods(dict[str, Callable[..., Method]]):
     def __missing__(self, name: Any) -> Callable[..., Method]:
         raise KeyError(not_among("name", name, self))
@@ -296,6 +312,7 @@ METHODS: dict[str, Callable[..., Method]] = _Methods(
         "invleaky-moving": _listed("invleaky-moving", _invleaky_moving, {}),
         "random-positions": _listed("random-positions", _random_positions, {}),
         "equal-mean": _listed("equal-mean", _equal_mean, {}),
+        "skip-positions": _listed("skip-positions", _skip_positions, {}),
         "self-extend": _listed("self-extend", _self_extend, {}),
         "streaming": _listed("streaming", _streaming, {}),
         "hwfa": _listed("hwfa", _hwfa),

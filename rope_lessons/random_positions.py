@@ -1,4 +1,5 @@
-"""Positions to train on: sorted random subsets, equal-mean random positions, and the even grid for tests.
+"""Positions to train on: sorted random subsets, equal-mean random positions, two chunks with a jump between them, and
+the even grid for tests.
 
 A sampler is called as ``sampler(length, batch=..., generator=..., device=...)`` and gives the positions of one training
 step. It draws on the device, without a loop over the batch and without waiting for the device.
@@ -111,6 +112,53 @@ def grid_positions(
     token = torch.arange(length, device=device)
     positions = token * a + token * b // length
     return positions if batch is None else positions.expand(rows, length)
+
+
+def skip_positions(
+    length: int,
+    max_length: int,
+    *,
+    batch: int | None = None,
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    r"""Positions 0, 1, 2, … with one jump: the tokens are cut into two chunks at a random place, and all positions of
+    the second are larger by a random :math:`u`,
+
+    .. math:: p_i = \begin{cases} i & i < c \\ i + u & i \ge c \end{cases}, \qquad
+              c \in \{1, \dots, N - 1\}, \quad u \in \{0, \dots, P - N\},
+
+    both drawn uniformly. Within a chunk every distance is the true one, and the jump shows the far ones: training sees
+    all distances up to :math:`P - 1`, and at test the model is given 0, 1, 2, ….
+
+    Args:
+        length: number of tokens :math:`N`, at least 2.
+        max_length: :math:`P`, the longest text at test, at least ``length``.
+        batch, generator, device: as in :func:`~rope_lessons.random_positions.random_positions`.
+
+    Returns:
+        int64 tensor ``(length,)``, or ``(batch, length)``.
+
+    Raises:
+        TypeError, ValueError: as :func:`~rope_lessons.random_positions.random_positions`; a single token, which
+            cannot be cut.
+
+    Source: Zhu et al., "PoSE: Efficient Context Window Extension of LLMs via Positional Skip-wise Training", ICLR 2024
+    (arXiv 2309.10400), with two chunks. Chapter 10.
+
+    >>> one = skip_positions(8, 100, generator=torch.Generator().manual_seed(0))
+    >>> one.diff().tolist().count(1) >= 6, bool(one[0] == 0), bool(one[-1] < 100)
+    (True, True, True)
+    """
+    _check_lengths(length, max_length)
+    if length < 2:
+        raise ValueError(f"length must be at least 2, or there is nothing to cut, got {length}")
+    device, rows = _device(generator, device), _rows(batch)
+    cut = torch.randint(1, length, (rows, 1), generator=generator, device=device)
+    skip = torch.randint(max_length - length + 1, (rows, 1), generator=generator, device=device)
+    token = torch.arange(length, device=device)
+    positions = token + skip * (token >= cut)
+    return positions[0] if batch is None else positions
 
 
 def equal_mean_positions(

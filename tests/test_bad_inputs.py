@@ -168,6 +168,7 @@ ENTRIES: dict[str, Entry] = {
     "invleaky_rule": (rl.invleaky.invleaky_rule, {"train_length": 64, "factor": 2}),
     "random_positions": (rl.random_positions.random_positions, {**LENGTHS, "max_length": 9}),
     "grid_positions": (rl.random_positions.grid_positions, {**LENGTHS, "max_length": 9}),
+    "skip_positions": (rl.random_positions.skip_positions, {**LENGTHS, "max_length": 9}),
     "equal_mean_positions": (
         rl.random_positions.equal_mean_positions,
         {**LENGTHS, "distribution": "exponential", "mean": 2, "max_length": None, "alpha": None},
@@ -274,6 +275,7 @@ ROWS: dict[str, dict[str, Any]] = {  # what the names of the table take beside d
     "streaming": {"visible_window": 2, "sinks": 1},
     "random-positions": {"max_length": 64, "test": "grid"},
     "equal-mean": {"distribution": "exponential", "mean": 2, "max_length": None, "alpha": None},
+    "skip-positions": {"max_length": 64},
     "hwfa": {"visible_window": 2, "train_length": 64},
     "hfwa": {"visible_window": 2, "train_length": 64},
     "hwfa2": {"visible_window": 2, "window": 2, "full_layers": 1, "train_length": 64},
@@ -313,7 +315,7 @@ ENTRIES |= {
 }
 
 # Results as large as they are asked to be: 2**31 of them would be made, and take minutes.
-SAMPLERS = ("random_positions", "grid_positions", "equal_mean_positions", "equal_mean_positions beta")
+SAMPLERS = ("random_positions", "grid_positions", "skip_positions", "equal_mean_positions", "equal_mean_positions beta")
 LARGE = {("trained_distances", "train_length"), ("random_positions", "max_length")}
 LARGE |= {(name, size) for name in SAMPLERS for size in ("length", "batch")}
 

@@ -695,6 +695,22 @@ CASES: dict[str, list[Case]] = {
             "device must be … got 'banana'",
         ),
     ],
+    "skip_positions": [
+        *not_a_count("length", lambda v: random_positions.skip_positions(v, 5), 1),
+        *not_a_count("max_length", lambda v: random_positions.skip_positions(2, v), 1),
+        *not_a_count("batch", lambda v: random_positions.skip_positions(2, 5, batch=v), 1),
+        (
+            lambda: random_positions.skip_positions(6, 5),
+            ValueError,
+            "max_length must be at least length = 6: no position is used twice, got 5",
+        ),
+        (
+            lambda: random_positions.skip_positions(1, 5),
+            ValueError,
+            "length must be at least 2, or there is nothing to cut, got 1",
+        ),
+        *not_a_generator(lambda g, device: random_positions.skip_positions(2, 5, generator=g, device=device)),
+    ],
     "equal_mean_positions": [
         *not_a_count("length", lambda v: random_positions.equal_mean_positions(v), 1),
         *not_a_count("batch", lambda v: random_positions.equal_mean_positions(4, batch=v), 1),

@@ -257,6 +257,7 @@ ROWS: dict[str, dict[str, Any]] = {  # and each name of the table
 METHOD_ROWS: dict[str, dict[str, Any]] = {  # and each method that is more than a name of the table
     "random-positions": {"max_length": 64},
     "equal-mean": {},
+    "skip-positions": {"max_length": 64},
     "hwfa": {"visible_window": 4, "train_length": 16},
     "hfwa": {"visible_window": 4, "train_length": 16},
     "hwfa2": {"visible_window": 4, "window": 8, "train_length": 16},
@@ -365,6 +366,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "smooth_leaky_distance": called(rerope.smooth_leaky_distance, P, 4, 0.5, 1),
     "random_positions": lambda: drawn(random_positions.random_positions, max_length=64),
     "grid_positions": lambda: drawn(random_positions.grid_positions, max_length=64),
+    "skip_positions": lambda: drawn(random_positions.skip_positions, max_length=64),
     "equal_mean_positions": lambda: [
         *drawn(random_positions.equal_mean_positions),
         *drawn(random_positions.equal_mean_positions, distribution="beta", max_length=64, alpha=0.5),
@@ -521,6 +523,7 @@ SAMPLERS = {
     "random": partial(random_positions.random_positions, max_length=64),
     "equal mean": random_positions.equal_mean_positions,
     "grid": partial(random_positions.grid_positions, max_length=64),
+    "skip": partial(random_positions.skip_positions, max_length=64),
 }
 
 

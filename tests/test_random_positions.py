@@ -23,6 +23,7 @@ def generator(seed: int = 0, device: torch.device | str = "cpu") -> torch.Genera
 SAMPLERS: dict[str, dict[str, Any]] = {
     "random_positions": {"max_length": 100},
     "grid_positions": {"max_length": 100},
+    "skip_positions": {"max_length": 100},
     "equal_mean_positions": {},
     "equal_mean_positions, beta": {"distribution": "beta", "max_length": 100, "alpha": 0.5},
 }
@@ -64,6 +65,24 @@ def test_the_grid_is_exact_where_its_products_are_not() -> None:
         assert [int(found[i]) for i in some] == [i * max_length // length for i in some], (length, max_length)
         assert bool((found.diff() > 0).all())
         assert int(found[-1]) < max_length
+
+
+def test_one_jump() -> None:
+    """Every cut and every jump is equally likely; all else is a step of one."""
+    drawn = rl.random_positions.skip_positions(5, 8, batch=16_000, generator=generator())
+    assert (drawn[:, 0] == 0).all()
+    jumps = drawn.diff(dim=1) - 1  # of 0 to 3 places
+    assert ((jumps > 0).sum(dim=1) <= 1).all()
+    counts = torch.bincount((jumps * torch.tensor([1, 4, 16, 64])).sum(dim=1), minlength=256)
+    some = torch.tensor([counts[jump * 4**cut] for cut in range(4) for jump in (1, 2, 3)]).double()
+    assert ((some - 1000).square() / 1000).sum() < 33  # 12 cells: passed with probability 0.999
+    assert abs(int(counts[0]) - 4000) < 200  # no jump
+    far = rl.random_positions.skip_positions(64, 512, batch=4000, generator=generator())
+    distances = (far[:, :, None] - far[:, None, :]).flatten().unique()
+    assert set(range(512)) <= set(distances.tolist())
+    assert rl.random_positions.skip_positions(9, 9).tolist() == list(range(9))
+    with pytest.raises(ValueError, match="length must be at least 2, or there is nothing to cut, got 1"):
+        rl.random_positions.skip_positions(1, 9)
 
 
 def test_every_subset_is_equally_likely() -> None:

@@ -258,6 +258,9 @@ class _Scoreboard(Maker):
         yield spread
         yield replace(spread, name="random-positions-ordinary", method=replace(spread.method, test_positions=None))
         yield self.row("equal-mean", "equal-mean", causal=True)
+        longest = int(self.factor * self.train_length)
+        for suffix, scale in (("", None), ("-logn", self.log_n)):
+            yield self.row(f"skip-positions{suffix}", "skip-positions", max_length=longest, scale=scale)
 
 
 def _same(name: str, *plan: Scheme) -> TableRow:
