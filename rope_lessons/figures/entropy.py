@@ -153,7 +153,7 @@ def attention_rows(rows: Mapping[str, tuple[Tensor, int]]) -> tuple[MatplotlibFi
 def entropy_of_heads(
     counts: Sequence[int], cases: Mapping[str, Tensor], train_length: int = 64
 ) -> tuple[MatplotlibFigure, str]:
-    """Entropy of a model's heads against the number of keys: mean over the heads, a band from least to most.
+    """Entropy of a model's heads against the number of keys, a line for each head, and their mean.
 
     Args:
         counts: numbers of keys.
@@ -164,8 +164,9 @@ def entropy_of_heads(
     said = []
     for axis, (title, found), color in zip(axes, cases.items(), (BLUE, ORANGE), strict=True):
         mean = found.mean(dim=0)
-        axis.fill_between(counts, found.amin(dim=0), found.amax(dim=0), color=color, alpha=0.2, linewidth=0)
-        axis.plot(counts, mean, color=color, marker="o", label=title)
+        for head in found:
+            axis.plot(counts, head, color=color, linewidth=1, alpha=0.6)
+        axis.plot(counts, mean, color=color, linewidth=3, marker="o")
         axis.plot(counts, [math.log(n) for n in counts], color=GREY, linestyle="--")
         axis.axvline(train_length, color="black", linewidth=1, linestyle=":")
         doubling_axis(axis, counts[::2])
@@ -173,8 +174,8 @@ def entropy_of_heads(
         home = mean[counts.index(train_length)]
         said.append(f"{title}: {home:.2f} at {train_length}, {mean[-1]:.2f} at {counts[-1]}")
     axes[0].set(ylabel="entropy, nats", ylim=(0, None))
-    alt = f"""Entropy of a model's heads against the number of keys, a line for their mean and a band from the head with
-        the least to that with the most, log n above them, dashed. {"; ".join(said)}."""
+    alt = f"""Entropy of a model's heads against the number of keys, a thin line for each head and a thick one for their
+        mean, log n above them, dashed. Mean: {"; ".join(said)}."""
     return figure, alt
 
 
@@ -309,7 +310,7 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
     low = TOPS[1] + HEIGHT + 24
     ticks = "".join(
         f'<text x="{LEFT + (RIGHT - LEFT) * (k - 4) / 12:.1f}" y="{low}" text-anchor="middle">{n}</text>'
-        for k, n in ((4, "16"), (6, "64"), (9, "512"), (12, "4096"), (16, "65 536"))
+        for k, n in ((4, "16"), (6, "64"), (9, "512"), (12, "4096"), (16, "65,536"))
     )
     svg = (
         '<svg viewBox="0 0 660 560" style="width:100%;height:auto;background:none" font-family="sans-serif" '
@@ -322,17 +323,18 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
         f'<path d="M230 542H270" stroke="{ORANGE}" stroke-width="4" stroke-dasharray="9 5"/>'
         f'<text x="278" y="549">times log n / log 64</text></svg>'
     )
-    alt = """Two panels against the number of keys n, from 16 to 65 536 on a logarithmic axis, with a line at 64. Upper
+    alt = """Two panels against the number of keys n, from 16 to 65,536 on a logarithmic axis, with a line at 64. Upper
         panel: the weight of one key with the score 5.9 among others with the score 0. Without the scale it falls from
         0.96 to 0.01; with log n it rises from 0.77 to 0.99; both are 0.85 at 64. Lower panel: the entropy, which grows
         to 11.1 without the scale and falls from 1.2 to 0.2 with it, and log n as a dotted line."""
-    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. Dotted: log n, the largest entropy
-        there is. The two agree at 64, the training length. Move the score of the needle down through 4.2, the
-        logarithm of 64: above it, log n holds the needle; below it, the weight goes to 0 with log n too, only more
-        slowly. Then set the needle to 0 and the spread to 1: a diffuse head, and the orange entropy grows too.
-        The curves are formulas for many keys, not a simulation."""
+    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. Dotted grey: log n, the largest
+        entropy there is; the upright line: 64 keys, the training length, where blue and orange meet. Move the score of
+        the needle down through 4.2, the logarithm of 64: above it, log n holds the needle; below it, the weight goes
+        to 0 with log n too, only more slowly. Give the others a spread, and some of them shout back: the needle has to
+        stand out by more. Then set the needle to 0 and the spread to 1: a diffuse head, and the orange entropy grows
+        too. The curves are formulas for many keys, not a simulation."""
     knobs = (
         Knob("needle", "score of the needle", 0, 12, needle, 0.1),
-        Knob("spread", "spread of the others", 0, 2, spread, 0.1),
+        Knob("spread", "spread of the others", 0, 1.2, spread, 0.1),
     )
     return Explorable("entropy-needle", alt, caption, knobs, svg, NEEDLE_SCRIPT)

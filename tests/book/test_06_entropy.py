@@ -188,6 +188,29 @@ def test_a_head_loses_its_digit_and_gets_it_back():
         assert digit(512, (WITH_LOG_N,) * 4, document)[0] > 0.9
 
 
+def test_the_crowd_grew_less_than_the_score_fell():
+    def crowd(length):
+        weight, score = digit(length, (MENDED,) * 4)
+        return score - math.log(weight / (1 - weight))
+
+    assert [round(crowd(length), 1) for length in (64, 512)] == [6.3, 7.0]
+    odds = 0.92 / 0.08 * 63 / 511
+    assert round(100 * odds / (1 + odds)) == 59  # and 63 % are measured
+
+
+def test_most_heads_are_peaked():
+    def keys(scheme):
+        weights, _ = attended((scheme,) * 4, live.windows()[:4, :512])
+        entropy = rl.entropy.attention_entropy(weights)
+        return [entropy[..., n - 8 : n].mean(dim=(1, 3)).exp().flatten() for n in (64, 512)]
+
+    home, spread = keys(MENDED)
+    _, held = keys(WITH_LOG_N)
+    few = home < 5
+    assert int(few.sum()) == 13
+    assert (int((held[few] < 3).sum()), int((spread < 3).sum())) == (11, 0)
+
+
 def test_the_first_layer_loses_it():
     """Log n in the first layer alone brings score and needles back, in the second alone it does not."""
     first, second = ((WITH_LOG_N, *[MENDED] * 3), (MENDED, WITH_LOG_N, MENDED, MENDED))
@@ -199,6 +222,12 @@ def test_the_first_layer_loses_it():
     assert found[0] < 60
     assert found[1] < 65
     assert found[2] > 90
+    others = [
+        (MENDED, WITH_LOG_N, WITH_LOG_N, WITH_LOG_N),
+        (MENDED, MENDED, WITH_LOG_N, MENDED),
+        (*[MENDED] * 3, WITH_LOG_N),
+    ]
+    assert max(live.percent(model, plan, texts, 512, "needle") for plan in others) < found[0] + 5
 
 
 def test_log_n_keeps_the_entropy_of_the_model():
@@ -223,6 +252,26 @@ def test_numbers_of_the_scoreboard():
         assert board("rerope-w32-logn-test", metric, 64) == board("rerope-w32", metric, 64)
 
 
+def test_paired_differences_of_the_lesson():
+    import numpy as np
+
+    from rope_lessons.scoreboard import hits, table
+    from rope_lessons.scoreboard.scoring import Settings
+
+    folder = BOOK.parent / "experiments" / "stored" / "scoreboard" / "small" / "rope"
+    seeds = [hits.read(path)[1] for path in sorted(folder.glob("seed-*.npz"))]
+    asked = table.questions(live.windows(), Settings(), Settings().lengths)
+
+    def gain(row, metric):
+        scaled, bare = ([found[name] for found in seeds] for name in (f"{row}-logn-test", row))
+        return tuple(np.round(100 * np.array(table.measured(scaled, asked[metric, 512], bare)), 1).tolist())
+
+    assert gain("llama3", "far copies") == (2.1, 1.4, 2.8)
+    assert gain("rerope-w32", "natural") == (1.3, 0.7, 1.9)
+    assert "far copies gain 2.1 points (1.4 to 2.8, byte for byte)" in LESSON
+    assert "1.3 points here (0.7 to 1.9)" in LESSON
+
+
 def test_needles_of_each_seed():
     from rope_lessons.scoreboard import hits
 
@@ -235,7 +284,7 @@ def test_needles_of_each_seed():
         ]
 
     assert sorted(needles("rope-logn", "rerope-w32-logn", 512)) == [40, 45, 80]
-    assert sorted(needles("rope-logn", "rope-logn", 64)) == [78, 90, 99]
+    assert sorted(needles("rope-logn", "rerope-w32-logn", 64)) == [81, 92, 99]
     after = needles("rope", "rerope-w32-logn-test", 512)
     assert (len(after), min(after), max(after)) == (5, 62, 98)
 
