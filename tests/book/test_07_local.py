@@ -510,7 +510,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
         for row in ("lambda", "streaming", "lm-infinite", "alibi")
     }
     assert lost["lambda"] == [-5.5, -10.5, -0.5]
-    assert "lose 5.5 points (0.5 to 10.5, three seeds)" in LESSON
+    assert "lose 5.5 points (0.5 to 10.5, byte for byte on the three seeds that both have)" in LESSON
     assert lost["streaming"][0] == lost["lm-infinite"][0] == -0.1
     assert lost["alibi"] == [1.0, 0.5, 1.4]
     assert [board("alibi", "far copies", 512, f"ahead_{end}") for end in ("mean", "low", "high")] == [5.0, 3.4, 6.6]
