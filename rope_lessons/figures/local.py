@@ -331,9 +331,10 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         distance that one turns red; closed up, it stays at {CACHED}. Nats per byte at 512 bytes: everything
         {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
         {shown["closed up"]}; at home {home:.2f}."""
-    caption = f"""Move the slider and watch bytes leave the cache; then try the other buttons. Red: a distance that
-        training (here on {KNOWN} bytes) never showed. Orange: the first byte, kept. The loss at the bottom was measured
-        with a window of 32, on a small model that was trained on 64 bytes and has {home:.2f} nats per byte there."""
+    caption = f"""Press "a window", move the slider, and watch bytes leave the cache; then try the other buttons. Red: a
+        distance that training never showed. Orange: the first byte, kept. (Drawn with a window of {CACHED} and
+        {KNOWN} bytes in training. The loss at the bottom was measured with a window of 32, on a small model that was
+        trained on 64 bytes and has {home:.2f} nats per byte there.)"""
     knobs = (
         Choice(
             "policy",
