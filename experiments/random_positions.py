@@ -146,9 +146,8 @@ def _controls() -> Iterator[Control]:
     at_512 = replace(CONFIG, length=LENGTHS[-1], batch=CONFIG.batch * N // LENGTHS[-1])  # as many bytes
     yield Control("plain at 512", ORDINARY, config=at_512)
     # 2. Is the price that of random gaps, of wide ones, or of hands that no longer tell neighbours apart?
-    yield Control(
-        "steps of 32", {"steps of 32": ({}, partial(even, step=32.0))}, partial(even, step=32.0), lengths=(N,)
-    )
+    wide: Positions = partial(even, step=32.0)
+    yield Control("steps of 32", {"steps of 32": ({}, wide)}, wide, lengths=(N,))
     pairs = CONFIG.head_dim // 2
     yield Control("fast hands still", ORDINARY, still=tuple(range(BLIND)), lengths=(N,))
     yield Control("slow hands still", ORDINARY, still=tuple(range(pairs - BLIND, pairs)), lengths=(N,))
