@@ -93,7 +93,7 @@ def table(
     columns: Sequence[str],
     rows: Mapping[str, Sequence[float | None]],
     *,
-    digits: int = 1,
+    digits: int | Sequence[int] = 1,
     margins: Mapping[str, Sequence[float | None]] | None = None,
     best: str | None = "highest",
     apart: Sequence[str] = (),
@@ -105,7 +105,7 @@ def table(
     Args:
         columns: what each column is.
         rows: the numbers of each row by its name; None where there is none.
-        digits: after the point.
+        digits: after the point, of all columns or of each.
         margins: what is written as ± below a number, for some rows or all.
         best: ``"highest"``, ``"lowest"``, or None to mark none. What is printed alike is marked alike.
         apart: rows with a line above, such as a control.
@@ -116,7 +116,8 @@ def table(
         What displays itself.
 
     Raises:
-        ValueError: no row; a row with another number of cells; another ``best``; a row ``apart`` that is none.
+        ValueError: no row; a row with another number of cells, or as many ``digits``; another ``best``; a row
+            ``apart`` that is none.
 
     >>> table(["at 64", "at 512"], {"plain": [62.7, 36.9], "YaRN": [58.9, 56.5]}, head="method")
     method  at 64  at 512
@@ -133,9 +134,15 @@ def table(
     for name in apart:
         if name not in rows:
             raise ValueError(f"apart must be of {', '.join(rows)}, got {name!r}")
-    shown = {name: tuple("–" if v is None else f"{v:.{digits}f}" for v in values) for name, values in rows.items()}
+    places = [digits] * len(columns) if isinstance(digits, int) else list(digits)
+    if len(places) != len(columns):
+        raise ValueError(f"digits must be {len(columns)} numbers, one for each column, got {digits!r}")
+    shown = {
+        name: tuple("–" if v is None else f"{v:.{n}f}" for v, n in zip(values, places, strict=True))
+        for name, values in rows.items()
+    }
     below = {
-        (name, at): f"± {margin:.{digits}f}"
+        (name, at): f"± {margin:.{places[at]}f}"
         for name, of_row in (margins or {}).items()
         for at, margin in enumerate(of_row)
         if margin is not None
