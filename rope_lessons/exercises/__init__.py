@@ -102,8 +102,8 @@ class Verdict:
         return f"{mark} {self.name}: {self.message}"
 
 
-class _NotAnswered(Exception):
-    pass
+class NotAnswered(Exception):
+    """The stub is still there."""
 
 
 class WrongKind(Exception):
@@ -132,7 +132,7 @@ def check(name: str, answer: Any) -> Verdict:
         if isinstance(exercise, Lab):
             return _graded(name, exercise, answer)
         got = _results(exercise, answer)
-    except _NotAnswered:
+    except NotAnswered:
         return Verdict(name, False, "not answered yet: replace the ... and run the cell again", answered=False)
     except WrongKind as error:
         return Verdict(name, False, str(error))
@@ -149,7 +149,7 @@ def check(name: str, answer: Any) -> Verdict:
 
 def _graded(name: str, lab: Lab, answer: Any) -> Verdict:
     if answer is None or answer is ...:
-        raise _NotAnswered
+        raise NotAnswered
     message = lab.grade(answer)
     return Verdict(name, not message, message or "correct")
 
@@ -161,7 +161,7 @@ def _results(exercise: Exercise, answer: Any) -> list:
         [answer(*copy.deepcopy(case)) for case in exercise.cases] if exercise.cases and callable(answer) else [answer]
     )
     if all(value is None or value is ... for value in values):
-        raise _NotAnswered
+        raise NotAnswered
     if exercise.cases and not callable(answer):
         raise WrongKind(f"expected a function of {len(exercise.cases[0])} arguments, got {answer!r}")
     return [exercise.normalise(value) for value in values]

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from secrets import randbits
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
+from rope_lessons.random_positions import random_positions, skip_positions
 
 
 def _mean(token: int, length: int, max_length: int) -> float:
@@ -38,9 +44,104 @@ def _pairs(distance: int, length: int, max_length: int) -> float:
     return (max_length - distance) * length * (length - 1) / (max_length * (max_length - 1))
 
 
+def _unseen(draws: Sequence[Sequence[float]], length: int) -> list[int]:
+    shown = {abs(a - b) for text in draws for a in text for b in text}
+    return [d for d in range(1, length) if d not in shown]
+
+
+LAB_TOKENS, LAB_LENGTH, LAB_TEXTS = 64, 512, 3000
+LAB_NEIGHBOURS, LAB_JUMPS = 0.95, 0.2  # of all neighbours one apart; of the texts with more than one jump
+
+
+def _lab(positions: Any) -> str:
+    """What so many texts show."""
+    if not callable(positions):
+        raise WrongKind("give a function that takes a generator")
+    drawn = _drawn(positions, 0, LAB_TEXTS)
+    if not torch.equal(drawn[:50], _drawn(positions, 0, 50)):
+        return "not reproducible: two generators with one seed gave different texts"
+    if torch.equal(drawn[:50], _drawn(positions, 1, 50)):
+        return "no chance: generators with different seeds gave the same texts"
+    gaps = drawn.diff(dim=1)
+    kept = (gaps == 1).double().mean().item()
+    if kept < LAB_NEIGHBOURS:
+        return f"neighbours disturbed: {kept:.1%} of them are one apart"
+    apart = drawn[:, None, :] - drawn[:, :, None]
+    missing = sorted(set(range(1, LAB_LENGTH)) - set(apart.unique().tolist()))
+    if missing:
+        return f"not all shown: {len(missing)} of {LAB_LENGTH - 1} distances are missing; the first is {missing[0]}"
+    several = ((gaps > 1).sum(dim=1) > 1).double().mean().item()
+    if several < LAB_JUMPS:
+        return f"one jump only: {several:.1%} of the texts have more"
+    return ""
+
+
+def _drawn(positions: Any, seed: int, texts: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    found = [positions(generator) for _ in range(texts)]
+    if found[0] is None:
+        raise NotAnswered
+    drawn = [torch.as_tensor(text) for text in found]
+    if any(text.shape != (LAB_TOKENS,) or text.is_floating_point() for text in drawn):
+        raise WrongKind(f"give a list of {LAB_TOKENS} whole numbers")
+    together = torch.stack(drawn)
+    if together.min() < 0 or together.max() >= LAB_LENGTH or together.diff(dim=1).min() < 1:
+        raise WrongKind(f"give increasing numbers from 0 to {LAB_LENGTH - 1}")
+    return together
+
+
+def _jumps(jumps: int, generator: torch.Generator) -> list[int]:
+    """``jumps`` cuts at different places, which share what there is to skip."""
+    cuts = torch.randperm(LAB_TOKENS - 1, generator=generator)[:jumps] + 1
+    skipped = torch.randint(LAB_LENGTH - LAB_TOKENS + 1, (jumps,), generator=generator).sort().values.tolist()
+    token = torch.arange(LAB_TOKENS)
+    for cut, skip, before in zip(cuts.sort().values.tolist(), skipped, [0, *skipped], strict=False):
+        token = token + (skip - before) * (torch.arange(LAB_TOKENS) >= cut)
+    return token.tolist()
+
+
+def _half(generator: torch.Generator) -> list[int]:
+    """Two jumps which use at most half of what there is to skip."""
+    return [position - (position - i) // 2 for i, position in enumerate(_jumps(2, generator))]
+
+
 _keys = torch.rand(3, 9, generator=torch.Generator().manual_seed(0))
 
-EXERCISES = {
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference=partial(_jumps, 2),
+        mistakes={
+            "neighbours disturbed": lambda generator: random_positions(64, 512, generator=generator),
+            "one jump only": lambda generator: skip_positions(64, 512, generator=generator),
+            "neighbours disturbed: 93": partial(_jumps, 4),
+            "not all shown": _half,
+            # Cheating: a fixed text, or chance from elsewhere.
+            "no chance": lambda generator: [*range(63), 511],
+            "not reproducible": lambda generator: _jumps(2, torch.Generator().manual_seed(randbits(32))),
+            "give a function": [*range(64)],
+            "give a list of 64 whole numbers": lambda generator: [8.0 * i for i in range(64)],
+            "give increasing numbers": lambda generator: [0] * 64,
+        },
+    ),
+    "unseen": Exercise(
+        reference=_unseen,
+        cases=[([[0, 1, 2]], 5), ([[0, 1, 2], [0, 5, 7]], 8), ([[0, 2.5, 5]], 6), ([[0, 3], [10, 11]], 5), ([], 3)],
+        mistakes={
+            "distances arise within one text: you took pairs from different texts": (
+                lambda draws, n: _unseen([[p for text in draws for p in text]], n)
+            ),
+            "these are positions that no token had; ask for distances": (
+                lambda draws, n: [d for d in range(1, n) if d not in {p for text in draws for p in text}]
+            ),
+            "all pairs of a text count, not only neighbours": (
+                lambda draws, n: [
+                    d for d in range(1, n) if d not in {b - a for text in draws for a, b in pairwise(text)}
+                ]
+            ),
+            "a text of L tokens has distances up to L - 1: leave L out": lambda draws, n: _unseen(draws, n + 1),
+        },
+    ),
     "mean": Exercise(
         reference=_mean,
         cases=[(0, 3, 5), (1, 3, 5), (2, 3, 5), (0, 64, 2048), (31, 64, 2048), (4, 5, 5)],
@@ -68,6 +169,7 @@ EXERCISES = {
                 lambda n, p: [i * (p // n) for i in range(n)]
             ),
             "positions are whole numbers: round down": lambda n, p: [i * p / n for i in range(n)],
+            "round down, not to the nearest": lambda n, p: [round(i * p / n) for i in range(n)],
             "begin at 0": lambda n, p: [(i + 1) * p // n for i in range(n)],
         },
     ),
@@ -94,6 +196,7 @@ EXERCISES = {
             ),
             "this is the chance that all draws are so long": lambda s, mean, end: math.exp(-end / mean) ** s,
             "this is the chance that none is so long": lambda s, mean, end: (1 - math.exp(-end / mean)) ** s,
+            "this is the chance that not all draws are so long": lambda s, mean, end: 1 - math.exp(-end / mean) ** s,
             "the exponent is end / mean": lambda s, mean, end: 1 - (1 - math.exp(-mean / end)) ** s,
         },
     ),
@@ -130,6 +233,7 @@ EXERCISES = {
             "the two draws are not independent: after the first, N - 1 tokens are left for P - 1 places": (
                 lambda d, n, p: (p - d) * (n / p) ** 2
             ),
+            "you counted every pair of tokens twice": lambda d, n, p: 2 * _pairs(d, n, p),
             "this counts the pairs that are at least so far apart": (
                 lambda d, n, p: (p - d) * (p - d + 1) / 2 * n * (n - 1) / (p * (p - 1))
             ),
