@@ -12,7 +12,6 @@ from torch import Tensor
 
 from rope_lessons.figures import (
     BLUE,
-    DIVERGING,
     GREEN,
     GREY,
     ORANGE,
@@ -28,11 +27,14 @@ from rope_lessons.figures import (
     spoken,
     styled,
 )
+from rope_lessons.random_positions import equal_mean_positions, random_positions, skip_positions
+from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table
 
 __all__ = [
     "random_draws",
     "random_lengths",
+    "random_neighbours",
     "random_order",
     "random_reach",
     "random_sentence",
@@ -42,25 +44,37 @@ __all__ = [
 COLOURS, MARKERS = (GREY, BLUE, GREEN, ORANGE, PURPLE, RED), "osD^vX"
 
 
+SENTENCE = ("the", "cat", "saw", "the", "cat")
+DRAWN = ((0, 1, 2, 3, 4), (1, 4, 6, 8, 13), (0, 1, 7, 12, 14), (3, 9, 10, 11, 15))
+
+
 @styled
-def random_sentence(positions: Sequence[float] = (1, 4, 5, 11, 14)) -> tuple[MatplotlibFigure, str]:
-    """The matrix of distances of the running sentence, with other positions than 0 to 4; an encoder sees all of it."""
-    words = ("the", "cat", "saw", "the", "cat")
-    figure, axis = new_figure(height=3.8, width=4.8)
-    p = torch.tensor(positions, dtype=torch.float64)
-    distance = p[:, None] - p
-    axis.imshow(distance, cmap=DIVERGING, vmin=-1.3 * float(p.max()), vmax=1.3 * float(p.max()))
-    for i, row in enumerate(distance.tolist()):
-        for j, value in enumerate(row):
-            axis.text(j, i, f"{value:g}", ha="center", va="center", fontsize=13)
-    axis.set_xticks(range(len(p)), [f"{word}\n{n:g}" for word, n in zip(words, positions, strict=True)])
-    axis.set_yticks(range(len(p)), [f"{word} {n:g}" for word, n in zip(words, positions, strict=True)])
-    axis.set(xlabel="key", ylabel="query")
+def random_sentence(draws: Sequence[Sequence[int]] = DRAWN, places: int = 16) -> tuple[MatplotlibFigure, str]:
+    """The running sentence on a line of positions, one row for each draw, and how far apart *the cat* stand."""
+    figure, axis = new_figure(height=4.0)
+    said = []
+    for row, draw in enumerate(draws):
+        axis.hlines(-row, 0, places - 1, color=GREY, linewidth=0.8, alpha=0.6)
+        axis.plot(range(places), [-row] * places, "|", color=GREY, markersize=5, alpha=0.6)
+        low = False
+        for word, position, before in zip(SENTENCE, draw, (-2, *draw), strict=False):
+            low = position - before < 2 and not low  # neighbours' words would touch
+            axis.plot(position, -row, "o", color=BLUE, markersize=6)
+            axis.text(position, -row - (0.32 if low else 0.1), word, ha="center", va="top", fontsize=12)
+        for first, colour in ((0, ORANGE), (3, GREEN)):
+            begin, end = draw[first], draw[first + 1]
+            axis.plot([begin, begin, end, end], [0.08 - row, 0.16 - row, 0.16 - row, 0.08 - row], color=colour)
+            axis.text((begin + end) / 2, 0.17 - row, f"{end - begin}", ha="center", va="bottom", color=colour)
+        said.append(f"{', '.join(map(str, draw))}: {draw[1] - draw[0]} and {draw[4] - draw[3]}")
+    axis.set(xlim=(-0.8, places - 0.2), ylim=(-len(draws) + 0.3, 0.5))
+    axis.set_yticks([])
+    axis.set_xticks(range(0, places, 3))
+    axis.set_xlabel("position")
     axis.grid(False)
-    alt = f"""Matrix of distances for the sentence 'the cat saw the cat' with the positions
-        {", ".join(f"{n:g}" for n in positions)}: one row for each query, one column for each key, on both sides. A
-        diagonal no longer holds one value. The first column, from the top, reads
-        {", ".join(f"{n:g}" for n in distance[:, 0].tolist())}."""
+    axis.spines["left"].set_visible(False)
+    alt = f"""The words 'the cat saw the cat' as dots on a line of {places} positions, one row for each way to number
+        them; a bracket over each 'the cat' says how far the two words are apart. Positions, and the two distances:
+        {"; ".join(said)}."""
     return figure, alt
 
 
@@ -113,6 +127,11 @@ def random_order(length: int = 64, max_length: int = 2048) -> tuple[MatplotlibFi
 def pairs_beyond(name: str, distance: Tensor, length: int = 64, max_length: int = 2048, test: int = 512) -> Tensor:
     """Expected number of pairs of tokens of one training text at ``distance`` or more, by sampler."""
     d, k = distance.double(), torch.arange(1, length).double()
+    if name == "jump":
+        # A pair k steps apart is cut with probability k / (N - 1), and then stands k + u apart, u from 0 to test - N.
+        cut, jumps = k / (length - 1), test - length + 1
+        far = (jumps - (d.unsqueeze(-1) - k).clamp(min=0)).clamp(min=0) / jumps
+        return (((1 - cut) * (k >= d.unsqueeze(-1)) + cut * far) * (length - k)).sum(dim=-1)
     if name == "plain":
         return ((length - d) * (length - d + 1) / 2).where(d < length, 0.0)
     if name == "random":
@@ -136,64 +155,136 @@ def beta_tail(alpha: float, end: Tensor, length: int, test: int) -> Tensor:
     return 1 - torch.cat((below.new_zeros(1), below))[place] / below[-1]
 
 
+REACHES = {
+    "plain": "0, 1, 2, …",
+    "random": "random subset of 2048",
+    "exponential": "equal means",
+    "jump": "one jump, up to 511",
+    "0.25": "beta, α = 0.25",
+    "1": "beta, α = 1",
+}
+
+
 @styled
-def random_reach(length: int = 64, max_length: int = 2048, test: int = 512) -> tuple[MatplotlibFigure, str]:
-    """How many pairs of a training text are at least that far apart, for each sampler."""
-    figure, axis = new_figure(height=4.8)
-    names = {
-        "plain": "0, 1, 2, …",
-        "random": f"random subset of {max_length}",
-        "exponential": "equal-mean, exponential",
-        "0.25": "equal-mean, beta, α = 0.25",
-        "1": "equal-mean, beta, α = 1",
-    }
+def random_reach(
+    samplers: Sequence[str] = ("plain", "random", "exponential", "jump"), length: int = 64, test: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """How many pairs of a training text are at least that far apart, for each sampler.
+
+    ``samplers`` are keys of ``REACHES``; a number is the parameter α of a beta distribution.
+    """
+    figure, axis = new_figure(height=4.6)
     d = torch.cat((torch.arange(1, 129), torch.arange(130, 2049, 3)))
-    styles, said = ("-", "-", "-", "--", "-."), []
-    for number, (name, label) in enumerate(names.items()):
-        pairs = pairs_beyond(name, d, length, max_length, test)
-        axis.plot(d, pairs.where(pairs > 0, torch.nan), color=COLOURS[number], linestyle=styles[number], label=label)
-        at = pairs_beyond(name, torch.tensor([test // 2]), length, max_length, test)
-        said.append(f"{label} {float(at):.3g}")
-    axis.axvline(test - 1, color="black", linewidth=1, linestyle=":")
+    styles, said = ("-", "-", "-", "--", "-.", ":"), []
+    for number, name in enumerate(samplers):
+        pairs = pairs_beyond(name, d, length, test=test)
+        style = {"color": COLOURS[number], "linestyle": styles[number], "label": REACHES[name]}
+        axis.plot(d, pairs.where(pairs > 0, torch.nan), **style)
+        at = pairs_beyond(name, torch.tensor([test // 2]), length, test=test)
+        said.append(f"{REACHES[name]} {float(at):.3g}")
+    axis.axvline(test - 1, color=GREY, linewidth=1, linestyle=":")
     axis.text(test * 1.04, 3, f"largest\nat test,\n{test - 1}")
     doubling_axis(axis, [2**n for n in range(0, 12, 2)])
     axis.set_yscale("log")
     axis.set_ylim(1e-3, 3e3)
-    axis.set_xlim(1, max_length)
+    axis.set_xlim(1, 2048)
     axis.set_xlabel("distance")
     axis.set_ylabel("pairs at least that far apart")
     legend_below(figure, axis)
     alt = f"""Expected number of pairs of tokens at least so far apart, in one training text of {length} tokens, against
-        the distance, both on logarithmic axes. Positions 0, 1, 2 end at {length - 1}. The random subset falls least and
-        reaches {max_length - 1}. The exponential and the two beta samplers bend down between 100 and 500; a dotted line
-        marks the largest distance at test, {test - 1}. At {test // 2}: {"; ".join(said)}."""
+        the distance, both on logarithmic axes; a dotted line marks the largest distance at test, {test - 1}. At
+        {test // 2}: {"; ".join(said)}."""
     return figure, alt
+
+
+NEIGHBOURS = ("0, 1, 2, …", "random subset", "equal means", "one jump")
+
+
+def next_tokens(name: str, draws: int, length: int = 64) -> Tensor:
+    """How far the next token of the middle one stands, in so many draws."""
+    options: dict[str, Any] = {"batch": draws, "generator": torch.Generator().manual_seed(0)}
+    if name == "random subset":
+        drawn = random_positions(length, 2048, **options).double()
+    elif name == "equal means":
+        drawn = equal_mean_positions(length, **options)
+    elif name == "one jump":
+        drawn = skip_positions(length, 512, **options).double()
+    else:
+        drawn = torch.arange(length).double().expand(draws, length)
+    return drawn[:, length // 2] - drawn[:, length // 2 - 1]
+
+
+@styled
+def random_neighbours(
+    samplers: Sequence[str] = NEIGHBOURS, hands: Sequence[int] = (0, 8, 14, 22), dim: int = 64
+) -> tuple[MatplotlibFigure, str]:
+    """Where four hands point for the next token, in 150 draws of each sampler, and the mean of it."""
+    figure, axes = new_figure(len(samplers), len(hands), height=1.55 * len(samplers) + 0.3)
+    frequencies, said = rope_frequencies(dim), []
+    circle = torch.linspace(0, 2 * math.pi, 121)
+    for row, name in enumerate(samplers):
+        shown, many = next_tokens(name, 150), next_tokens(name, 20_000)
+        sizes = []
+        for column, hand in enumerate(hands):
+            axis, omega = axes[row][column], float(frequencies[hand])
+            axis.plot(circle.cos(), circle.sin(), color=GREY, linewidth=0.8)
+            axis.plot((omega * shown).cos(), (omega * shown).sin(), "o", color=BLUE, markersize=4, alpha=0.35)
+            mean = float((omega * many).cos().mean()), float((omega * many).sin().mean())
+            axis.plot([0, mean[0]], [0, mean[1]], color=ORANGE, linewidth=3)
+            axis.plot(0, 0, "o", color=ORANGE, markersize=4)
+            axis.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
+            axis.axis("off")
+            if row == 0:
+                axis.set_title(f"hand {hand}", fontsize=12)
+            sizes.append(math.hypot(*mean))
+        axes[row][0].text(-1.45, 0, name, ha="right", va="center", rotation=90, fontsize=12)
+        said.append(f"{name}: {spoken(sizes, 2)}")
+    alt = f"""Circles, one row for each sampler and one column for each of the hands {", ".join(map(str, hands))} of
+        {len(frequencies)}. Dots show where the hand points for the next token, in 150 draws; an orange line from the
+        middle is the mean. Lengths of the mean, fastest hand first. {"; ".join(said)}."""
+    return figure, alt
+
+
+CONTROLLED = (
+    ("random subset, grid", "random", "grid"),
+    ("equal means", "equal-mean", "0, 1, 2"),
+    ("one jump", "one jump", "0, 1, 2"),
+    ("plain", "plain", "0, 1, 2"),
+    ("plain, ReRoPE and log n at test", "plain", "ReRoPE, log n"),
+    ("plain, window of 16 at test", "plain", "window 16"),
+)
+
+
+def losses(stored: Mapping[str, Any], training: str, test: str) -> dict[int, list[float]]:
+    """Losses of all seeds by the length of the text: encoders with RoPE, without log n or with that of the test."""
+    controls = stored["controls"]
+    if training in controls["training"] and test in controls["test"]:
+        found = controls.where(training=training, test=test)
+    else:
+        found = stored["rows"].where(encoding="rope", training=training, positions=test, log_n=False)
+    return {length: of["loss"] for length, of in found.by("length").items()}
 
 
 @styled
 def random_lengths(
-    rows: Table, cases: Mapping[str, tuple[str, str]], encoding: str = "rope"
+    stored: Mapping[str, Any], cases: Sequence[tuple[str, str, str]] = CONTROLLED
 ) -> tuple[MatplotlibFigure, str]:
-    """Loss against the length of the text, without and with log n. ``cases`` maps a name to (training, positions at
-    test) in ``data/random_positions.json``."""
+    """Loss against the length of the text. A case is its name, a training and a test of ``random_positions.json``."""
     figure, axis = new_figure(height=5.0)
     said = []
-    for number, (name, (training, positions)) in enumerate(cases.items()):
-        by_length = rows.where(encoding=encoding, training=training, positions=positions).by("length")
+    for number, (name, training, test) in enumerate(cases):
+        by_length = losses(stored, training, test)
         lengths = sorted(by_length)
-        style = {"color": COLOURS[number], "marker": MARKERS[number]}
-        for log_n, line, label in ((False, "-", name), (True, "--", None)):
-            # At the training length the scale is 1: stored once, without it.
-            found = [by_length[n].where(log_n=log_n and n > 64)["loss"] for n in lengths]
-            mean = over_seeds(axis, lengths, found, **style, linestyle=line, label=label)
-            said.append(f"{name}{' with log n' * log_n}: {spoken(mean, 2)}")
-    axis.plot([], [], color="black", linestyle="--", label="with log n at test")
+        style = {"color": COLOURS[(number + 1) % len(COLOURS)], "marker": MARKERS[number]}
+        line = "--" if training == "plain" else "-"
+        mean = over_seeds(axis, lengths, [by_length[n] for n in lengths], **style, linestyle=line, label=name)
+        said.append(f"{name}: {spoken(mean, 2)}")
     doubling_axis(axis, lengths)
     axis.set_xlabel("length of the text, bytes (trained on 64)")
     axis.set_ylabel("loss, nats per hidden byte")
     legend_below(figure, axis)
     alt = f"""Loss at hidden bytes against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the
-        seeds with bars from best to worst; dashed with log n at test. In nats, shortest to longest text.
+        seeds with bars from best to worst; dashed, trained on 0, 1, 2. In nats, shortest to longest text.
         {"; ".join(said)}."""
     return figure, alt
 
@@ -202,7 +293,7 @@ def random_lengths(
 def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigure, str]:
     """Loss on 64 bytes against the step between their positions, a line for each training."""
     figure, axis = new_figure(height=4.6)
-    names = {"plain": "0, 1, 2, …", "random": "random subset", "equal-mean": "equal-mean, exponential"}
+    names = {"plain": "0, 1, 2, …", "random": "random subset", "equal-mean": "equal means"}
     said = []
     for number, (training, name) in enumerate(names.items()):
         by_step = rows.where(encoding=encoding, training=training).by("spacing")
@@ -223,7 +314,7 @@ def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigu
 # --- the explorable: ten draws of a sampler ------------------------------------------------------------------------
 
 SPACE, DRAWS, ROW = 512, 10, 24  # positions at test; draws shown; height of a row
-NAMES = ("0, 1, 2, …", "random subset", "equal-mean")
+NAMES = ("0, 1, 2, …", "random subset", "equal means", "one jump")
 
 
 def _uniform(seed: int) -> Any:
@@ -243,6 +334,10 @@ def _draw(sampler: int, tokens: int, numbers: Any) -> list[float]:
             if next(numbers) * (SPACE - p) < tokens - len(taken):
                 taken.append(p)
         return taken
+    if sampler == 3:
+        cut = 1 + math.floor((tokens - 1) * next(numbers))
+        skip = math.floor((SPACE - tokens + 1) * next(numbers))
+        return [i + skip * (i >= cut) for i in range(tokens)]
     end = -(tokens - 1) * math.log(next(numbers))
     return [end * i / (tokens - 1) for i in range(tokens)]
 
@@ -274,6 +369,9 @@ DRAWS_SCRIPT = r"""
       const draw = [];
       if (value.sampler === 1) {
         for (let p = 0; p < space; p++) if (next() * (space - p) < tokens - draw.length) draw.push(p);
+      } else if (value.sampler === 3) {
+        const cut = 1 + Math.floor((tokens - 1) * next()), skip = Math.floor((space - tokens + 1) * next());
+        for (let i = 0; i < tokens; i++) draw.push(i + (i >= cut ? skip : 0));
       } else {
         const end = value.sampler === 0 ? tokens - 1 : -(tokens - 1) * Math.log(next());
         for (let i = 0; i < tokens; i++) draw.push(end * i / (tokens - 1));
@@ -309,12 +407,12 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1) -> Explorabl
     )
     alt = f"""Ten rows of ticks on a line from 0 to {SPACE - 1}: in each row the positions of {tokens} tokens, drawn as
         a random subset of {SPACE}. The ticks lie all over the line and unevenly: neighbours may touch, or leave a large
-        gap. With the equal-mean sampler the ticks of a row are evenly spaced from 0 on, most rows end early, and a red
-        triangle marks a row that goes on beyond the line. With the positions 0, 1, 2 all rows are the same short block
-        at the left."""
-    caption = f"""The line is what a text of {SPACE} tokens needs at test. Go from 0, 1, 2 to the random subset
-        and to equal-mean positions (exponential), and look where the ticks go. With 64 tokens the mean step of
-        the subset is near 8, that of equal-mean near 1."""
+        gap. With equal means the ticks of a row are evenly spaced from 0 on, most rows end early, and a red triangle
+        marks a row that goes on beyond the line. With one jump each row is two dense blocks, the first at the left.
+        With 0, 1, 2 all rows are the same short block at the left."""
+    caption = f"""Sixteen tokens of a training text, numbered ten times; the line has the {SPACE} positions that the
+        test will use. With 0, 1, 2 most of it stays empty. Which way to number shows all of it, and which keeps
+        neighbours neighbours?"""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Knob("tokens", "tokens N", 4, 64, tokens, 4),

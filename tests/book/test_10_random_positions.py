@@ -19,11 +19,19 @@ import torch
 import rope_lessons as rl
 from rope_lessons.figures import random_positions as figures
 from rope_lessons.models import byte_lm, masked_lm
+from rope_lessons.random_positions import random_positions
+from rope_lessons.scoreboard import hits, live, table
+from rope_lessons.scoreboard.scoring import Settings
 from rope_lessons.stored import results
 from tests.book.drawn import Drawn
 
 ROOT = Path(__file__).parents[2]
-CHAPTER = (ROOT / "book" / "10_random_positions.md").read_text("utf8")
+LESSON, DEEPER, API = (
+    (ROOT / "book" / folder / ("random_positions.md" if folder == "api" else "10_random_positions.md")).read_text(
+        "utf8"
+    )
+    for folder in ("", "deeper", "api")
+)
 STORED = results("random_positions")
 N, P = 64, 2048
 SIZES = [(n, p) for p in range(1, 9) for n in range(1, p + 1)]
@@ -96,7 +104,7 @@ def gaps_of(subset: tuple[int, ...], p: int) -> list[int]:
 
 def test_thm_random_positions_gaps():
     """Counted over all subsets: distribution, moments, covariance, and sums of neighbouring gaps."""
-    assert gaps_of((1, 4, 5, 11, 14), 16) == [2, 3, 1, 6, 3, 2]
+    assert gaps_of((1, 4, 6, 8, 13), 16) == [2, 3, 2, 2, 5, 3]
     for n, p in SIZES:
         drawn = [gaps_of(s, p) for s in subsets(n, p)]
         assert all(sum(g) == p + 1 and min(g) >= 1 for g in drawn)
@@ -119,20 +127,81 @@ def test_thm_random_positions_gaps():
 def test_the_gap_is_as_wide_as_its_mean():
     mean, variance = (P + 1) / (N + 1), N * (P + 1) * (P - N) / ((N + 1) ** 2 * (N + 2))
     assert (round(mean, 1), round(math.sqrt(variance), 1)) == (31.5, 30.5)
-    assert math.sqrt(P**2 / (N**2 * (N + 1))) == pytest.approx(4, abs=0.05)  # what document 003 says
     gaps = rl.random_positions.random_positions(N, P, batch=5000, generator=generator()).diff(dim=1).double()
     assert gaps.mean().item() == pytest.approx(mean, rel=0.01)
     assert gaps.std().item() == pytest.approx(math.sqrt(variance), rel=0.02)
     few = 1 - math.comb(P - 4, N) / math.comb(P, N)
     assert few == pytest.approx(1 / 8, abs=0.01)
     assert 7 < 63 * few < 8
-    assert 2 < 63 * math.comb(P - 99, N) / math.comb(P, N) < 3  # gaps of 100 or more in a text
+    assert 1 / (math.comb(P - 99, N) / math.comb(P, N)) == pytest.approx(25, abs=1)  # gaps of 100 or more
     assert (gaps <= 4).double().mean().item() == pytest.approx(few, rel=0.03)
     assert int(figures._position_pmf(0, N, P).argmax()) + 1 == 1  # the most likely gap
 
 
-def test_plain_positions_are_a_draw_that_never_comes():
-    assert math.comb(N, N) / math.comb(P, N) < 1e-100
+def test_the_picture_shows_draws_of_the_package():
+    drawn = random_positions(5, 16, generator=generator()).tolist()
+    assert drawn == [1, 4, 6, 8, 13] == list(figures.DRAWN[1])
+    assert [(d[1] - d[0], d[4] - d[3]) for d in figures.DRAWN] == [(1, 1), (3, 5), (1, 2), (6, 4)]
+
+
+def test_eq_random_positions_turn():
+    """The mean direction of the k-th neighbour: exactly summed over all gaps, and drawn."""
+    mu, hands = (P + 1) / (N + 1), rl.rope_frequencies(64)
+    drawn = random_positions(N, P, batch=40_000, generator=generator()).double()
+    for k in (1, 2, 4):
+        pmf = figures._position_pmf(k - 1, N, P)  # of k gaps, less one
+        distance = torch.arange(P) + 1.0
+        for omega in hands[[0, 8, 12, 20, 31]].tolist():
+            exact = math.hypot(
+                float((pmf * (omega * distance).cos()).sum()), float((pmf * (omega * distance).sin()).sum())
+            )
+            angle = omega * (drawn[:, 20 + k] - drawn[:, 20])
+            assert math.hypot(angle.cos().mean().item(), angle.sin().mean().item()) == pytest.approx(exact, abs=0.02)
+            assert (1 + (omega * mu) ** 2) ** (-k / 2) == pytest.approx(exact, abs=0.03)
+    assert (1 + mu**2) ** -0.5 == pytest.approx(0.03, abs=0.002)
+    assert round(1 + 31.5**2) == 993
+    assert int((hands > 1 / mu).sum()) == 12
+
+
+def test_the_dials_show_these_means():
+    means = {name: figures.next_tokens(name, 20_000) for name in figures.NEIGHBOURS}
+    length = {name: math.hypot(x.cos().mean().item(), x.sin().mean().item()) for name, x in means.items()}
+    assert length["0, 1, 2, …"] == pytest.approx(1)
+    assert length["random subset"] < 0.05 < 0.6 < length["equal means"] < 0.8 < 0.97 < length["one jump"]
+    assert means["random subset"].mean().item() == pytest.approx(31.5, rel=0.05)
+    assert means["equal means"].mean().item() == pytest.approx(1, rel=0.05)
+
+
+# --- one jump ------------------------------------------------------------------------------------------------------
+
+
+def jumps(n: int, p: int) -> list[list[int]]:
+    """Every draw of n tokens with a jump up to p, each as likely as the others."""
+    return [[i + u * (i >= c) for i in range(n)] for c in range(1, n) for u in range(p - n + 1)]
+
+
+def test_eq_random_positions_jump():
+    assert [0, 1, 2, 12, 13] in jumps(5, 16)
+    for n, p in ((2, 2), (3, 7), (5, 16)):
+        drawn = rl.random_positions.skip_positions(n, p, batch=4000, generator=generator())
+        assert {tuple(row) for row in drawn.tolist()} == {tuple(row) for row in jumps(n, p)}
+
+
+def test_eq_random_positions_cut():
+    for n in (2, 3, 7):
+        for k in range(1, n):
+            far = [(c, i) for c in range(1, n) for i in range(n - k) if i < c <= i + k]
+            assert Fraction(len(far), (n - 1) * (n - k)) == Fraction(k, n - 1)
+    assert Fraction(62, 63) == 1 - Fraction(1, N - 1)
+
+
+def test_pairs_of_one_jump():
+    """Counted over every draw."""
+    for n, p in ((5, 16), (4, 4), (6, 30)):
+        rows = jumps(n, p)
+        for d in (1, 2, 3, 7, p - 1):
+            counted = average([sum(b - a >= d for a, b in combinations(row, 2)) for row in rows])
+            assert figures.pairs_beyond("jump", torch.tensor([d]), n, test=p).item() == pytest.approx(float(counted))
 
 
 # --- equal means ---------------------------------------------------------------------------------------------------
@@ -259,7 +328,7 @@ def test_lem_random_positions_gamma():
     assert smaller * rival == pytest.approx(1 / 400, rel=0.1)
     assert 0.5 ** (1 / 0.001) > 0 == 0.4 ** (1 / 0.001)
     assert PROPOSALS == 12
-    assert f"gets {PROPOSALS} proposals" in CHAPTER
+    assert f"gets {PROPOSALS} proposals" in API
 
 
 # --- the explorable ------------------------------------------------------------------------------------------------
@@ -273,6 +342,10 @@ def test_explorable_draws_what_it_says():
     ends = [figures._draw(2, 64, numbers)[-1] for _ in range(2000)]
     assert sum(ends) / 2000 == pytest.approx(63, rel=0.1)
     assert figures._draw(0, 5, numbers) == [0, 1, 2, 3, 4]
+    jumped = [figures._draw(3, 16, numbers) for _ in range(400)]
+    assert all(len(d) == 16 and d[0] == 0 and d[-1] < figures.SPACE for d in jumped)
+    assert all(sum(b - a != 1 for a, b in pairwise(d)) <= 1 for d in jumped)
+    assert max(d[-1] for d in jumped) > 500
     assert float(Drawn(figures.random_draws(1, 64, 3)).text("title").split()[-1]) == pytest.approx(8, abs=0.4)
     assert figures._beyond([[0.0, 511.0], [0.0, 512.0], [0.0, 9000.0]]).count("z") == 2
     assert figures._ticks([[0.0, 511.0], [0.0, 512.0]]).count("M") == 3
@@ -360,15 +433,68 @@ CASES = {
 }
 
 
-def test_prices_on_64_bytes():
-    for name in ("grid", "equal-mean", "beta"):
-        assert below(at(*CASES["plain"], 64), at(*CASES[name], 64))
+def told(training: str, test: str, length: int) -> list[float]:
+    """As the lesson reads them: the controls first, then the rows."""
+    return figures.losses(STORED, training, test)[length]
+
+
+def price(training: str, test: str, base: str = "plain") -> float:
+    return mean(told(training, test, N)) - mean(told(base, "0, 1, 2", N))
+
+
+def test_the_controls_have_three_seeds():
+    controls = STORED["controls"]
+    for training in set(controls["training"]):
+        assert set(controls.where(training=training)["seed"]) == {0, 1, 2}
+    assert len(set(controls["training"])) == 13
+
+
+def test_prices_at_home():
+    """With the numbers of the lesson."""
+    assert "At 64 it is 0.2 nats behind." in LESSON
+    assert price("random", "grid") == pytest.approx(0.2, abs=0.05)
+    assert f"pay {price('equal-mean', '0, 1, 2'):.2f} nats for it at home" in LESSON
+    assert f"costs {price('one jump', '0, 1, 2'):.2f} nats at home" in LESSON
+    assert below(told("plain", "0, 1, 2", N), told("random", "grid", N))
     assert below(at(*CASES["equal-mean"], 64), at(*CASES["beta"], 64))
-    price = {name: mean(at(*CASES[name], 64)) - mean(at(*CASES["plain"], 64)) for name in CASES}
-    assert f"costs {price['grid']:.2f} and {price['equal-mean']:.2f} nats on 64 bytes" in CHAPTER
-    assert (
-        f"{price['equal-mean']:.2f} nats on 64 bytes for the exponential, and {price['beta']:.2f} for beta" in CHAPTER
-    )
+    longer = [
+        price(f"{name}, three times", test, "plain, three times")
+        for name, test in (("random", "grid"), ("equal-mean", "0, 1, 2"))
+    ]
+    assert "to {:.2f} for the random subset, {:.2f} for equal means".format(*longer) in LESSON
+    assert longer[0] > price("random", "grid")
+    assert longer[1] > price("equal-mean", "0, 1, 2")
+    assert f"plain training has {mean(told('plain, three times', '0, 1, 2', N)):.2f} nats at home" in LESSON
+    assert f"has {mean(told('plain at 512', '0, 1, 2', 512)):.2f} at 512" in LESSON
+
+
+def test_the_price_grows_with_the_range():
+    prices = [price(f"random, {places}", "grid") for places in (512, 1024)]
+    prices += [price("random", "grid"), *(price(f"random, {places}", "grid") for places in (4096, 8192))]
+    assert prices[0] < prices[1] < prices[2] < min(prices[3:])
+    assert abs(prices[4] - prices[3]) < 0.01  # it levels off
+    for places in (512, 1024, 4096, 8192):
+        assert below(told("plain", "0, 1, 2", N), told(f"random, {places}", "grid", N))
+    assert price("steps of 32", "steps of 32") < 0.01
+
+
+def test_the_controls_beat_the_methods():
+    """A window of 16, and ReRoPE with log n, on a model that was never trained for length."""
+    for length in (64, 128, 256, 512):
+        best = max(told("plain", "window 16", length) + told("plain", "ReRoPE, log n", length))
+        for case in (CASES["grid"], CASES["equal-mean"]):
+            assert best < min(told(*case, length))
+        middle = max(mean(told("plain", test, length)) for test in ("window 16", "ReRoPE, log n"))
+        assert middle < mean(told("one jump", "0, 1, 2", length))
+    assert below(told("plain", "window 16", 512), told("plain", "window 16", 64))
+    for case in (CASES["grid"], CASES["equal-mean"]):
+        assert max(told("one jump", "0, 1, 2", 512)) + 0.1 < min(told(*case, 512))
+
+
+def test_what_stopped_hands_cost():
+    """The deeper page: far more than the price, and next to nothing."""
+    assert price("fast hands still", "0, 1, 2") > 3 * price("random", "grid")
+    assert price("slow hands still", "0, 1, 2") < 0.05
 
 
 def test_grid_against_draws_at_test():
@@ -377,7 +503,6 @@ def test_grid_against_draws_at_test():
     alone = byte_lm.evaluation_windows()[::3, :-1].flatten().bincount()
     entropy = torch.special.entr(alone / alone.sum()).sum().item()  # of a guess without context
     assert min(at("random", "0, 1, 2", 64)) > entropy
-    assert f"its {mean(at('random', '0, 1, 2', 64)):.2f} nats" in CHAPTER
 
 
 def test_equal_means_are_flat():
@@ -445,7 +570,55 @@ def test_eq_random_positions_shrink():
         assert (gaps[0].mean() / gaps[1].mean()).item() == pytest.approx(513 / 65, rel=0.01)
 
 
-def test_the_lowest_losses_are_those_of_the_rows_shown():
-    """No row was read with a window; and tokens of a random subset never share a position."""
-    assert "Of these rows, equal means and plain positions *with log n* have the lowest losses at 512 bytes." in CHAPTER
-    assert "fall together by chance" not in CHAPTER
+# --- the scoreboard, as the lesson reads it -------------------------------------------------------------------------
+
+BOARD = results("scoreboard")["rows"]
+JUMP, SCALED = "skip-positions", "skip-positions-logn"
+
+
+def board(row: str, metric: str, length: int, column: str = "mean") -> float:
+    return round(100 * BOARD.where(rung="small", row=row, metric=metric, length=length)[column][0], 1)
+
+
+def bits(training: str, row: str) -> list[Any]:
+    """Of the first three seeds."""
+    folder = ROOT / "experiments" / "stored" / "scoreboard" / "small"
+    return [hits.read(path)[1][row] for path in sorted((folder / training).glob("seed-*.npz"))[:3]]
+
+
+def test_one_jump_finds_needles():
+    asked = table.questions(live.windows(), Settings(), Settings().lengths)
+
+    def seeds(row: str) -> list[float]:
+        found = [table.sums(of_seed, asked["needle", 512]) for of_seed in bits(row, row)]
+        return sorted(100 * right.sum() / of.sum() for right, of in found)
+
+    low, high = seeds(JUMP)[0], seeds(JUMP)[-1]
+    assert f"finds {board(JUMP, 'needle', 512):.0f} % at 512 bytes (between {low:.0f} and {high:.0f} in the" in LESSON
+    low, high = seeds(SCALED)[0], seeds(SCALED)[-1]
+    assert f"with log n {board(SCALED, 'needle', 512):.0f} % ({low:.0f} to {high:.0f})" in LESSON
+    assert board(f"{SCALED}-window", "needle", 512) < 34
+    assert board("random-positions", "needle", 512) == 0 < 95 < board("random-positions", "needle", 64)
+
+
+def test_paired_differences_of_the_lesson():
+    asked = table.questions(live.windows(), Settings(), Settings().lengths)
+
+    def ahead(one: tuple[str, str], other: tuple[str, str], metric: str, length: int) -> list[float]:
+        found = table.measured(bits(*one), asked[metric, length], bits(*other))
+        return [round(100 * value, 1) for value in found]
+
+    tax = [ahead((row, row), ("rope", "rope"), "natural", 64) for row in (JUMP, SCALED)]
+    assert [x[0] for x in tax] == [-0.5, -0.7]
+    assert "At home it costs 0.5 to 0.7 points." in LESSON
+    rerope = [
+        ahead(("rope", "rerope-w32-logn-test"), (SCALED, SCALED), metric, 512) for metric in ("natural", "far copies")
+    ]
+    assert (
+        "{} points ahead on all bytes ({} to {}) and {} on far copies ({} to {})".format(*rerope[0], *rerope[1])
+        in LESSON
+    )
+    cut = [board(SCALED, "natural", 512, f"ahead_{end}") for end in ("mean", "high", "low")]
+    assert "is {} point behind its own cut ({} to {})".format(*(abs(x) for x in cut)) in LESSON
+    copies = [board(SCALED, "far copies", 512, f"ahead_{end}") for end in ("low", "high")]
+    assert copies[0] < 0 < copies[1]

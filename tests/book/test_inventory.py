@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tools import inventory, ledger
-from tools.project import ROOT, chapter_pages, page_name
+from tools.project import ROOT, page_name, pages
 
 ITEMS, SOURCES = inventory.load(ROOT)
-PAGES = {page_name(path): path for path in chapter_pages(ROOT)}
+PAGES = {page_name(path): path for path in pages(ROOT)}
 # Headings of each source, its title excepted, and the openings and paragraphs without one that claims name.
 SECTIONS = {"000": 38, "001": 15, "002": 66, "003": 59, "004": 22}
 

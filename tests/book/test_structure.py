@@ -180,8 +180,8 @@ def test_exercises(path: Path) -> None:
 
 def labelled() -> set[str]:
     labels = set()
-    for path in chapter_pages(ROOT):
-        chapter = path.stem[3:]
+    for path in pages(ROOT):
+        chapter = re.sub(r"^\d\d_", "", path.stem)
         for block in directives(path):
             kind = KINDS.get(block.name)
             label = block.options.get("label")
