@@ -5,7 +5,8 @@
 Takes about 45 minutes on one CPU core: 90 to 200 s for each of 20 models.
 
 Writes invleaky.json. Three seeds of the main settings beside the RoPE models of chapters 03 and 06, and one seed of the
-variants. The test text is every fourth piece of that of chapter 03, as in chapter 08.
+variants; and what rounding costs, to the distances that training visited and to others as coarse. The test text is
+every fourth piece of that of chapter 03, as in chapter 08.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ CONFIG = byte_lm.Config()
 DIM, N, LONG = CONFIG.head_dim, CONFIG.length, 512
 LENGTHS = (64, 128, 256, 512)
 WINDOW, SLOPE, BASE = 16, 16, 80_000.0  # the rule of article 13 for N = 64 and a factor of 8, and its larger base
+SHIFTS = (0, 2, 4, 6, 8)  # of the staircases
 LOG, AFTER = LogN(N), LogN(N, clip=True)  # log n in training and at test; at test only
 
 
@@ -121,15 +123,19 @@ def trained_scheduled(models: Models, name: str, seed: int) -> byte_lm.ByteLM:
 # --- what is measured ---------------------------------------------------------------------------------------------
 
 
-def attend_snapped(q: Tensor, k: Tensor, v: Tensor, row: Scheme) -> Tensor:
-    """RoPE whose far distances are rounded to the nearest that training visited, 16 + 16 n: one product for each."""
+def attend_snapped(q: Tensor, k: Tensor, v: Tensor, row: Scheme, shift: int = 0) -> Tensor:
+    """RoPE whose far distances are rounded to the nearest of 16 + shift + 16 n: one product for each.
+
+    With a shift of 0 these are the distances that training visited; with 8 they are as far from them as can be.
+    """
     assert row.frequencies is not None
     index, frequencies = torch.arange(q.shape[2]), row.frequencies(q.shape[2])
     turn = partial(apply_rotary, frequencies=frequencies, layout=row.layout)
     ahead = index[:, None] - index
-    snapped = torch.where(ahead < WINDOW, 0, WINDOW + (ahead - WINDOW + SLOPE // 2) // SLOPE * SLOPE)
+    first = WINDOW + shift
+    snapped = torch.where(ahead < WINDOW, 0, first + (ahead - first + SLOPE // 2) // SLOPE * SLOPE)
     scores = turn(q, index) @ turn(k, index).mT
-    for distance in range(WINDOW, len(index) + SLOPE, SLOPE):
+    for distance in range(first, len(index) + 2 * SLOPE, SLOPE):
         told = turn(q, torch.full_like(index, distance)) @ k.mT
         scores = torch.where(snapped == distance, told, scores)
     if row.scale is not None:
@@ -165,6 +171,18 @@ def rows_of(model: byte_lm.ByteLM, windows: Tensor, name: str, plan: Plan) -> It
             yield {"method": method, "scale": scale, "length": length, **found}
 
 
+def staircases_of(model: byte_lm.ByteLM, windows: Tensor) -> Iterator[dict]:
+    """Far distances rounded to staircases of the same steps, in their places and out of them."""
+    for shift in SHIFTS:
+        for length in (N, LONG):
+            attend = partial(attend_snapped, shift=shift)
+            yield {
+                "shift": shift,
+                "length": length,
+                **measure(model, windows, length, same(rope(scale=LOG)), attend=attend),
+            }
+
+
 def jobs(seeds: Sequence[int]) -> Iterator[tuple[str, int]]:
     """Models in the order in which they are trained: what the chapter leans on first."""
     yield from ((name, seed) for seed in seeds for name in MAIN)
@@ -190,11 +208,17 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path
         "slope": SLOPE,
         "test_text": about(windows),
     }
-    result = Result(out / "invleaky.json", "invleaky", settings, {"rows": []}, fresh)
+    result = Result(out / "invleaky.json", "invleaky", settings, {"rows": [], "staircases": []}, fresh)
     for name, seed in jobs(seeds):
         labels = {"seed": seed, "model": name}
         if result.lacks("rows", **labels):
             result.add(rows=[{**labels, **row} for row in result_of(models, name, seed, windows)])
+    for seed in seeds:
+        for name in ("invleaky log n", "rope log n"):
+            labels = {"seed": seed, "model": name}
+            if result.lacks("staircases", **labels):
+                model = models.byte_model(seed, MAIN[name])
+                result.add(staircases=[{**labels, **row} for row in staircases_of(model, windows)])
     result.close()
 
 

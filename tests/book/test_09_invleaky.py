@@ -342,6 +342,25 @@ def test_the_gaps_do_most_of_it():
     )
 
 
+def test_staircases_off_the_dots():
+    """The dots are best in every seed, and most staircases beside them better than none."""
+    found = STORED["staircases"]
+
+    def at_512(model: str, shift: int) -> list[float]:
+        return found.where(model=model, shift=shift, length=512)["loss"]
+
+    dots, plain = at_512("invleaky log n", 0), values("invleaky log n", "rope", "log n", 512)
+    assert dots == pytest.approx(values("invleaky log n", "snapped", "log n", 512), abs=1e-3)
+    for shift in (2, 4, 6, 8):
+        assert all(a < b for a, b in zip(dots, at_512("invleaky log n", shift), strict=True))
+    better = [mean(at_512("invleaky log n", shift)) < mean(plain) - 0.15 for shift in (2, 4, 6, 8)]
+    assert better == [True, True, False, True]
+    assert mean(at_512("invleaky log n", 6)) > mean(plain)
+    control = {shift: mean(at_512("rope log n", shift)) for shift in (0, 2, 4, 6, 8)}
+    assert control[6] > 0.2 + max(loss for shift, loss in control.items() if shift != 6)
+    assert abs(control[8] - control[0]) < 0.05  # to a model without a comb the places are alike
+
+
 def test_the_moving_window_against_its_cut():
     natural, copies = (
         [board(MOVING, metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
