@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import mpmath
 import pytest
@@ -13,6 +14,7 @@ from torch.func import hessian
 
 import rope_lessons as rl
 from rope_lessons.figures import sinusoidal as figures
+from rope_lessons.stored import results
 
 # torch.func's first derivative calls torch.jit.script inside PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -485,3 +487,11 @@ def test_what_the_attempts_see():
     assert torch.equal(channels, torch.eye(32, dtype=F64))
     assert digits[6, 7] > digits[7, 8]  # one digit changes, or four do
     assert hands[0, 0] > hands[0, 1] > hands[0, 8] > hands[0, 31]
+
+
+def test_a_learned_table_at_home():
+    """It stands in the text, because the lesson's table has no lengths at which it could be tested."""
+    lesson = (Path(__file__).parents[2] / "book" / "01_sinusoidal.md").read_text("utf8")
+    learned = results("scoreboard")["rows"].where(rung="small", row="learned", metric="natural")
+    assert learned["length"] == [64]
+    assert f"which has {100 * learned['mean'][0]:.1f} % at home" in lesson
