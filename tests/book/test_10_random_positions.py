@@ -384,6 +384,29 @@ def test_library_modernbert_takes_positions():
     assert "position_ids" not in inspect.signature(RoFormerModel.forward).parameters
 
 
+def test_library_llama_trains_on_one_jump():
+    """The lines of *Use it*, as they stand there."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        max_position_embeddings=64, initializer_range=0.5,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config)
+    tokens = torch.randint(50, (3, 64))
+    lines = LESSON.split("In a Hugging Face training loop")[1].split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {"rl": rl, "model": model, "tokens": tokens}
+    exec(lines, names)
+    positions = names["positions"]
+    assert positions.shape == (3, 64)
+    assert positions.max() > 1000
+    drawn = model(tokens, position_ids=positions, labels=tokens)
+    assert drawn.loss != model(tokens, labels=tokens).loss
+    drawn.loss.backward()
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
 def test_library_torch_beta_takes_no_generator():
     beta = torch.distributions.Beta(torch.tensor(0.25), torch.tensor(1.75))
     for method in (beta.sample, beta.rsample):
