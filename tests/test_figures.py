@@ -344,3 +344,11 @@ def test_many_choices_are_a_list() -> None:
 
 def test_a_slider_of_exponents_shows_the_power() -> None:
     assert '<output data-knob="base">10000</output>' in figures.Knob("base", "base", 1, 6, 4, 0.1, power=10).html()
+
+
+def test_a_slider_may_have_a_player() -> None:
+    knob = figures.Knob("step", "step", 0, 3, 0, play=True)
+    assert 'data-play="step"' in knob.html()
+    assert "setInterval" in figures.Explorable("x", "A line.", "", [knob], "<svg></svg>", "")._repr_html_()
+    still = figures.Knob("step", "step", 0, 3, 0)
+    assert "setInterval" not in figures.Explorable("x", "A line.", "", [still], "<svg></svg>", "")._repr_html_()

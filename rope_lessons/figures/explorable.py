@@ -33,11 +33,15 @@ font-weight:bold}}
 """.strip()
 
 
+PLAY, PAUSE, BETWEEN = "▶ Play", "❚❚ Pause", 800  # the words on the button, milliseconds between two steps
+
+
 @dataclass(frozen=True)
 class Knob:
     """One slider of an explorable: ``name`` is its name in the script, ``label`` what the reader sees.
 
-    With ``power`` the slider moves an exponent, and the reader sees the power of this base.
+    With ``power`` the slider moves an exponent, and the reader sees the power of this base. With ``play`` a button
+    moves the slider, a step at a time, to its end.
     """
 
     name: str
@@ -47,15 +51,18 @@ class Knob:
     value: float
     step: float = 1
     power: float | None = None
+    play: bool = False
 
     def html(self) -> str:
         shown = f"{self.value:g}" if self.power is None else f"{self.power**self.value:.0f}"
         power = "" if self.power is None else f' data-power="{self.power:g}"'
-        return (
+        slider = (
             f'<label class="rl-knob"><span class="rl-name">{html.escape(self.label)}</span>'
             f'<input type="range" name="{self.name}" min="{self.low:g}" max="{self.high:g}" step="{self.step:g}" '
             f'value="{self.value:g}"{power}><output data-knob="{self.name}">{shown}</output></label>'
         )
+        button = f'<div class="rl-knob"><button type="button" data-play="{self.name}">{PLAY}</button></div>'
+        return slider + button * self.play
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,25 @@ class Choice:
         )
 
 
+# The button beside a slider that moves by itself. Who touches the slider stops it.
+PLAYER = f"""
+  root.querySelectorAll("button[data-play]").forEach((b) => {{
+    const slider = root.querySelector(`input[name="${{b.dataset.play}}"]`);
+    let timer = 0;
+    const stop = () => {{ clearInterval(timer); timer = 0; b.textContent = "{PLAY}"; }};
+    const next = () => {{ slider.stepUp(); update(); if (slider.value === slider.max) stop(); }};
+    slider.addEventListener("input", stop);
+    b.addEventListener("click", () => {{
+      if (timer) return stop();
+      if (slider.value === slider.max) slider.value = slider.min;
+      b.textContent = "{PAUSE}";
+      timer = setInterval(next, {BETWEEN});
+      update();
+    }});
+  }});
+"""
+
+
 class Explorable:
     """A picture with knobs.
 
@@ -130,7 +156,7 @@ class Explorable:
 <script>
 (() => {{
   const root = document.getElementById("rl-{self.name}"), svg = root.querySelector(".rl-picture").firstElementChild;
-  const sliders = [...root.querySelectorAll("input")], buttons = [...root.querySelectorAll("button")];
+  const sliders = [...root.querySelectorAll("input")], buttons = [...root.querySelectorAll("button[name]")];
   const lists = [...root.querySelectorAll("select")];
   const write = (knob, text) => {{ root.querySelector(`output[data-knob="${{knob}}"]`).textContent = text; }};
   const draw = (svg, value, write) => {{
@@ -149,6 +175,7 @@ class Explorable:
     for (const other of buttons) if (other.name === b.name) other.setAttribute("aria-pressed", other === b);
     update();
   }}));
+{PLAYER if any(isinstance(knob, Knob) and knob.play for knob in self.knobs) else ""}\
   root.querySelector(".rl-controls").hidden = false;
   update();
 }})();

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from bs4 import BeautifulSoup
-from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Response
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, Response, expect
 
 from tools.project import ROOT, chapters, colab_address, notebook_name, notebook_pages, page_name, toc_files
 
@@ -229,6 +229,8 @@ def explorable_problems(tab: Page) -> list[str]:
         for choice in figure.locator("select").all():
             found += list_problems(choice, picture)
         found += button_problems(tab, figure, picture)
+        for player in figure.locator("button[data-play]").all():
+            found += player_problems(figure, player)
     return found
 
 
@@ -263,7 +265,7 @@ def button_problems(tab: Page, figure: Locator, picture: Locator) -> list[str]:
     "factor" does nothing to plain RoPE.
     """
     rows: dict[str, list[Locator]] = {}
-    for button in figure.locator("button").all():
+    for button in figure.locator("button[name]").all():
         rows.setdefault(button.get_attribute("name") or "", []).append(button)
     dead = set(rows)
     for pressed in [None, *(button for row in rows.values() for button in row)]:
@@ -279,6 +281,26 @@ def button_problems(tab: Page, figure: Locator, picture: Locator) -> list[str]:
             if len(seen) > 1:
                 dead.discard(name)
     return [f"the buttons {name} change nothing" for name in sorted(dead)]
+
+
+def player_problems(figure: Locator, player: Locator) -> list[str]:
+    """It moves its slider by steps, stops when pressed again, and begins anew at the end."""
+    name = player.get_attribute("data-play")
+    slider = figure.locator(f"input[name={name}]")
+    first, label = slider.input_value(), player.inner_text()
+    player.press("Enter")
+    try:
+        expect(slider).not_to_have_value(first, timeout=3000)
+    except AssertionError:
+        return [f"the player {name} moves nothing"]
+    player.press("Enter")
+    problems = [] if player.inner_text() == label else [f"the player {name} does not stop"]
+    slider.press("End")
+    player.press("Enter")
+    if slider.input_value() != slider.get_attribute("min"):
+        problems.append(f"the player {name} does not begin anew")
+    slider.press("Home")  # who touches the slider stops it
+    return problems
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -316,6 +338,7 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
         "<input type=range name=dead min=0 max=9 value=5>"
         "<select aria-label=l name=l><option>1<option>2</select>"
         "<button name=c aria-pressed=true>a</button><button name=c aria-pressed=true>b</button>"
+        "<button data-play=dead>Play</button>"
         "<script>document.querySelector('.rl-picture').firstChild.id = 'other'</script></div>"
         "</article></html>",
         "utf8",
@@ -334,6 +357,7 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
             "the slider dead moves nothing",
             "the list l changes nothing",
             "the buttons c change nothing",
+            "the player dead moves nothing",
         ]
         empty_formulas(tab)
         assert len(keyboard_problems(tab)) == 1
