@@ -20,6 +20,7 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
+    Choice,
     Explorable,
     Knob,
     legend_below,
@@ -265,37 +266,49 @@ def chomsky_playground(
 
 # --- the explorable: parity and reverse, a symbol at a time --------------------------------------------------------
 
-BITS, CELL, LEFT, TAPE, STATES, FLOOR, OUT = 5, 33, 12, 62, 156, 368, 414
+BITS, COPIES, CELL, LEFT = 5, 2, 21, 12
+INPUT, STATES, FLOOR, OUT, HELD, COPIED = 62, 134, 300, 332, 386, 432  # heights of the rows
+STEPS = BITS * (1 + COPIES)
 LIT, DARK = "#fdeab8", "none"
+STRINGS = (13, 19, 28, 21)
 
 
 def _bits(string: int) -> list[int]:
     return [string >> (BITS - 1 - i) & 1 for i in range(BITS)]
 
 
-def _machine(string: int, step: int) -> tuple[str, int, list[int], list[int]]:
-    """What is said, parity's state, the stack from the bottom and what has been written, after some steps."""
+def _machine(string: int, step: int) -> tuple[str, int, list[int], list[int], list[int]]:
+    """What is said, parity's state, the stack from the bottom, and what stack and tape have written, after steps."""
     bits = _bits(string)
-    read = bits[:step]
-    popped = max(0, step - BITS)
-    stack, written = read[: len(read) - popped], bits[::-1][:popped]
+    read, after = bits[:step], max(0, step - BITS)
+    popped = min(after, BITS)
+    stack, reverse = read[: len(read) - popped], bits[::-1][:popped]
+    copied = (bits * COPIES)[:after]
     state = sum(read) % 2
     if step == 0:
-        return "nothing read yet", state, stack, written
+        return "nothing read yet", state, stack, reverse, copied
     if step <= BITS:
-        return f"read {read[-1]}: push it{', change state' if read[-1] else ''}", state, stack, written
-    return f"empty token: pop {written[-1]}, write it", state, stack, written
+        return f"read {read[-1]}{', change state' if read[-1] else ''}", state, stack, reverse, copied
+    if step <= 2 * BITS:
+        return f"pop {reverse[-1]}; copy {copied[-1]}", state, stack, reverse, copied
+    return f"the stack is empty; copy {copied[-1]} again", state, stack, reverse, copied
+
+
+def _head(step: int) -> int:
+    """The cell at which the head of the tape stands after a step: the one just written or copied."""
+    return max(0, step - 1) % BITS
 
 
 MACHINE_SCRIPT = r"""
     const n = 5, bits = [];
     for (let i = 0; i < n; i++) bits.push((value.string >> (n - 1 - i)) & 1);
-    const step = value.step, read = bits.slice(0, Math.min(step, n)), popped = Math.max(0, step - n);
-    const stack = read.slice(0, read.length - popped), written = bits.slice().reverse().slice(0, popped);
+    const step = value.step, read = bits.slice(0, Math.min(step, n)), after = Math.max(0, step - n);
+    const popped = Math.min(after, n), stack = read.slice(0, read.length - popped);
+    const reverse = bits.slice().reverse().slice(0, popped), copied = [...bits, ...bits].slice(0, after);
     const state = read.reduce((a, b) => a + b, 0) % 2;
     const said = step === 0 ? "nothing read yet" : step <= n ?
-      `read ${read[step - 1]}: push it${read[step - 1] ? ", change state" : ""}` :
-      `empty token: pop ${written[popped - 1]}, write it`;
+      `read ${read[step - 1]}${read[step - 1] ? ", change state" : ""}` : step <= 2 * n ?
+      `pop ${reverse[popped - 1]}; copy ${copied[after - 1]}` : `the stack is empty; copy ${copied[after - 1]} again`;
     svg.querySelector(".said").textContent = `step ${step}: ${said}`;
     const each = (name, set) => svg.querySelectorAll(name).forEach(set);
     const fill = (name, lit, colour) => each(name, (e, i) => e.setAttribute("fill", lit(i) ? colour : "none"));
@@ -303,62 +316,76 @@ MACHINE_SCRIPT = r"""
     fill(".cell", (i) => i === step - 1, "#fdeab8");
     fill(".state", (i) => i === state, "#fdeab8");
     fill(".stack", (i) => i < stack.length, "#cfe6f5");
+    fill(".tape", (i) => step > 0 && i === (step - 1) % n, "#fdeab8");
     print(".bit", bits);
     print(".stacked", stack);
-    print(".written", written);
+    print(".reverse", reverse);
+    print(".held", read);
+    print(".copied", copied);
 """
 
 
 def _box(x: float, y: float, kind: str, text_kind: str, fill: str, text: str) -> str:
     return (
         f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{CELL}" height="{CELL}" fill="{fill}" stroke="#1a1a1a"/>'
-        f'<text class="{text_kind}" x="{x + CELL / 2:g}" y="{y + 23:g}" text-anchor="middle">{text}</text>'
+        f'<text class="{text_kind}" x="{x + CELL / 2:g}" y="{y + 16:g}" text-anchor="middle">{text}</text>'
+    )
+
+
+def _row(x: float, y: float, places: int, kind: str, text_kind: str, shown: Sequence[int], lit: int = -1) -> str:
+    """Boxes side by side, with numbers in the first ones."""
+    return "".join(
+        _box(x + CELL * i, y, kind, text_kind, LIT if i == lit else DARK, str(shown[i]) if i < len(shown) else "")
+        for i in range(places)
     )
 
 
 def chomsky_machines(string: int = 13, step: int = 0) -> Explorable:
-    """Five bits read by a two-state automaton (parity) and by a stack (reverse), a step at a time."""
+    """Five bits read by two states (parity), a stack (reverse) and a tape (duplicate), a step at a time."""
     bits = _bits(string)
-    said, state, stack, written = _machine(string, step)
-    tape = "".join(
-        _box(LEFT + CELL * i, TAPE, "cell", "bit" if i < BITS else "empty", LIT if i == step - 1 else DARK,
+    said, state, stack, reverse, copied = _machine(string, step)
+    given = "".join(
+        _box(LEFT + CELL * i, INPUT, "cell", "bit" if i < BITS else "empty", LIT if i == step - 1 else DARK,
              str(bits[i]) if i < BITS else "·")
-        for i in range(2 * BITS)
+        for i in range(STEPS)
     )  # fmt: skip
     circles = "".join(
-        f'<circle class="state" cx="{x}" cy="{STATES}" r="28" fill="{LIT if i == state else DARK}" stroke="#1a1a1a"/>'
+        f'<circle class="state" cx="{x}" cy="{STATES}" r="24" fill="{LIT if i == state else DARK}" stroke="#1a1a1a"/>'
         f'<text x="{x}" y="{STATES + 5}" text-anchor="middle">{name}</text>'
-        for i, (x, name) in enumerate(((170, "even"), (290, "odd")))
+        for i, (x, name) in enumerate(((180, "even"), (290, "odd")))
     )
     pile = "".join(
-        _box(150, FLOOR - CELL * (i + 1), "stack", "stacked", "#cfe6f5" if i < len(stack) else DARK,
+        _box(138, FLOOR - CELL * (i + 1), "stack", "stacked", "#cfe6f5" if i < len(stack) else DARK,
              str(stack[i]) if i < len(stack) else "")
         for i in range(BITS)
     )  # fmt: skip
-    out = "".join(
-        _box(150 + CELL * i, OUT - 22, "answer", "written", DARK, str(written[i]) if i < len(written) else "")
-        for i in range(BITS)
-    )
+    head = _head(step) if step else -1
     svg = (
-        '<svg viewBox="0 0 360 438" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
-        'margin:auto" font-family="sans-serif" font-size="15" fill="#1a1a1a">'
-        f'<text class="said" x="12" y="26" font-weight="bold">step {step}: {said}</text>'
-        f'<text x="12" y="54" font-size="14">string, then an empty token for each output</text>{tape}'
-        f'<text x="12" y="{STATES + 5}">parity so far</text>'
-        f'<path d="M198 {STATES - 10}H256m-8 -5l8 5l-8 5M262 {STATES + 10}H204m8 -5l-8 5l8 5" fill="none" '
-        f'stroke="#1a1a1a"/><text x="230" y="{STATES - 18}" text-anchor="middle" font-size="14">1</text>'
-        f'<text x="230" y="{STATES + 30}" text-anchor="middle" font-size="14">1</text>{circles}'
-        f'<text x="12" y="{FLOOR - 10}">stack</text>{pile}<text x="12" y="{OUT}">written</text>{out}</svg>'
+        '<svg viewBox="0 0 360 464" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
+        f'<text class="said" x="12" y="26" font-weight="bold" font-size="15">step {step}: {said}</text>'
+        f'<text x="12" y="52">string, then empty tokens for the answer</text>{given}'
+        f'<text x="12" y="{STATES + 5}">two states</text>'
+        f'<path d="M204 {STATES - 9}H264m-8 -5l8 5l-8 5M266 {STATES + 9}H206m8 -5l-8 5l8 5" fill="none" '
+        f'stroke="#1a1a1a"/><text x="235" y="{STATES - 15}" text-anchor="middle">1</text>'
+        f'<text x="235" y="{STATES + 26}" text-anchor="middle">1</text>{circles}'
+        f'<text x="12" y="{FLOOR - 8}">a stack</text>{pile}'
+        f'<text x="12" y="{OUT - 6}">… writes</text>{_row(138, OUT - CELL, BITS, "answer", "reverse", reverse)}'
+        f'<text x="12" y="{HELD - 6}">a tape</text>{_row(138, HELD - CELL, BITS, "tape", "held", bits[:step], head)}'
+        f'<text x="12" y="{COPIED - 6}">… writes</text>'
+        f"{_row(138, COPIED - CELL, BITS * COPIES, 'answer', 'copied', copied)}</svg>"
     )
-    alt = """A string of five bits and five empty tokens, read from left to right; the token being read is marked. Below
-        it the two states of parity, of which the current one is marked; a stack of five places; and five places for the
-        answer. At the start nothing is read, the state is even, stack and answer are empty. For 01101, after five steps
-        the state is odd and the stack holds 01101 from the bottom up; after ten it is empty and 10110 is written."""
-    caption = """Move the steps. While the string is read, the automaton keeps one of two states, the stack keeps
-        everything. At the empty tokens the stack gives back the bits, the last one first: that is the string reversed,
-        and nothing else. Then try other strings."""
+    alt = """A string of five bits and ten empty tokens, read from left to right; the token being read is marked. Below
+        it the two states of parity, of which the current one is marked; a stack of five places and what it writes; a
+        tape of five cells with its head marked, and what it writes. At the start nothing is read, the state is even,
+        stack and tape are empty. For 01101, after five steps the state is odd, and stack and tape hold 01101. After
+        ten the stack is empty and 10110 is written; the tape has written 01101, and in five more steps writes it
+        again."""
+    caption = """Press Play. While the string is read, the automaton keeps one of two states; stack and tape keep
+        everything. At the empty tokens the stack gives the bits back, the last one first, once: the string reversed.
+        The head of the tape goes back to the start, as often as it likes: the string, twice."""
     knobs = (
-        Knob("step", "steps done", 0, 2 * BITS, step),
-        Knob("string", "string, as a number", 0, 2**BITS - 1, string),
+        Choice("string", "String", {number: "".join(map(str, _bits(number))) for number in STRINGS}, string),
+        Knob("step", "steps done", 0, STEPS, step, play=True),
     )
     return Explorable("chomsky-machines", alt, caption, knobs, svg, MACHINE_SCRIPT)

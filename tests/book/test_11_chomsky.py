@@ -527,15 +527,18 @@ def test_nobody_learns_the_missing_symbol():
 
 
 def test_explorable_says_what_it_shows():
-    """At its end the answer is the reversed string, and the state its parity; the stack is empty."""
+    """The stack writes the string reversed and is empty; the tape writes it twice; the state is its parity."""
     for string in range(32):
         bits = figures._bits(string)
-        for step in range(11):
-            _, state, stack, written = figures._machine(string, step)
+        for step in range(figures.STEPS + 1):
+            _, state, stack, reverse, copied = figures._machine(string, step)
             assert state == sum(bits[: min(step, 5)]) % 2
-            assert len(stack) == (step if step <= 5 else 10 - step)
-            assert written == bits[::-1][: max(0, step - 5)]
-        assert written == TASKS["reverse_string"].answer(bits)
+            assert len(stack) == (step if step <= 5 else max(0, 10 - step))
+            assert reverse == bits[::-1][: max(0, step - 5)]
+            assert copied == (bits + bits)[: max(0, step - 5)]
+            assert figures._head(step) == (step - 1 if 0 < step <= 5 else max(0, step - 6) % 5)
+        assert reverse == TASKS["reverse_string"].answer(bits)
+        assert copied == TASKS["duplicate_string"].answer(bits)
         assert state == TASKS["parity_check"].answer(bits)[0]
     assert figures._machine(13, 5)[2] == [0, 1, 1, 0, 1]
     assert "10110 is written" in rl.figures.chomsky_machines().alt
