@@ -157,7 +157,9 @@ EXERCISES = {
                 lambda length, window: math.ceil((length - 1) / (window - 1))
             ),
             "round up: a part of a layer does not reach": lambda length, window: (2 * length - 1) // (window - 1),
-            "this is the document's bound": lambda length, window: math.ceil(length / window),
+            "L / w layers cross L places; the farthest symbol is 2 L - 1 away": lambda length, window: math.ceil(
+                length / window
+            ),
             "one too far: from position 2 L - 1 to 0 it is 2 L - 1 steps": (
                 lambda length, window: math.ceil(2 * length / (window - 1))
             ),
@@ -193,7 +195,8 @@ EXERCISES = {
             "token t is at most c when at least t + 1 digits are; with t digits they end just before it": (
                 _guess_off_by_one
             ),
-            "this is the digit that stands there in the mean, with the probability of chance": (
+            "give two numbers: the digit, and the probability that it is right": lambda length, t: _guess(length, t)[0],
+            "this is the digit that stands there on average, with the probability of chance": (
                 lambda length, t: (5 * t // length, 0.2)
             ),
             "the digit is right; the second number is the probability that the token is that digit, not at most it": (
