@@ -32,7 +32,19 @@ from sphinx_design.shared import create_component
 
 from rope_lessons.figures import dial, theme
 from rope_lessons.stored import DATA
-from tools import bibliography, claims_page, execution, front, icons, kinds, ledger, project, reading, types_table
+from tools import (
+    bibliography,
+    claims_page,
+    execution,
+    front,
+    icons,
+    kinds,
+    ledger,
+    project,
+    reading,
+    slides,
+    types_table,
+)
 
 # --- execution ------------------------------------------------------------------------------------------------
 
@@ -480,6 +492,12 @@ def shrink_icons(app: Sphinx, error: Exception | None) -> None:
         icons.shrink(Path(app.outdir))
 
 
+def write_slides(app: Sphinx, error: Exception | None) -> None:
+    """The openings of the lessons, for the teacher."""
+    if error is None and app.builder.format == "html":
+        slides.write(Path(app.outdir), Path(app.srcdir))
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     gc.disable()  # nearly all nodes live until the build ends, and looking for dead ones takes a fifth of the time
     bibliography.register()
@@ -494,6 +512,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", write_theme)
     app.connect("build-finished", shrink_icons)
+    app.connect("build-finished", write_slides)
     app.add_css_file(THEME)
     app.add_transform(StripChapterNumber)
     app.add_transform(OneDocument)
