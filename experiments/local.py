@@ -130,6 +130,32 @@ def sink_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     return rows
 
 
+def attention_rows(models: Models, windows: Tensor, seed: int, shown: int = 24) -> list[dict]:
+    """The head that looks at the first byte most, with a start byte and without: its weights in the first text."""
+    rows = []
+    for kind in ("rope", WITHOUT_START):
+        tokens = windows[:, : CONFIG.length]
+        weights = torch.stack(
+            recall.attention_weights(
+                trained_model(models, kind, seed), recall.with_start(tokens) if kind == "rope" else tokens
+            )
+        )
+        first = weights[:, :, :, CONFIG.length // 2 :, 0].mean(dim=(1, 3))  # (layers, heads)
+        layer, head = divmod(int(first.argmax()), first.shape[1])
+        picture = weights[layer, 0, head, :shown, :shown].tolist()
+        rows.append(
+            {
+                "seed": seed,
+                "model": kind,
+                "layer": layer,
+                "head": head,
+                "first": round(float(first[layer, head]), 4),
+                "weights": [[round(weight, 3) for weight in row[: i + 1]] for i, row in enumerate(picture)],
+            }
+        )
+    return rows
+
+
 def alibi_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     """What ALiBi lacks on a long text: its sink, which grows dearer with the distance, and a shorter view."""
 
@@ -161,8 +187,11 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path
         "length": LENGTH,
         "questions": len(windows[::2]),
     }
-    result = Result(out / "local.json", "local", settings, {"sinks": [], "rows": [], "alibi": []}, fresh)
+    empty: dict[str, list] = {"sinks": [], "attention": [], "rows": [], "alibi": []}
+    result = Result(out / "local.json", "local", settings, empty, fresh)
     for seed in seeds:
+        if seed == 0 and result.lacks("attention", seed=0):
+            result.add(attention=attention_rows(models, windows, 0))
         for table, rows_of in (("sinks", sink_rows), ("rows", long_rows), ("alibi", alibi_rows)):
             if result.lacks(table, seed=seed):
                 result.add(**{table: rows_of(models, windows, seed)})

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.patches import Rectangle
-from torch import Tensor
 
 from rope_lessons.figures import (
     BLUE,
@@ -107,32 +106,32 @@ def local_alibi(heads: int = 8, share: float = 0.99) -> tuple[MatplotlibFigure, 
 
 
 @styled
-def local_attention(panels: Mapping[str, Tensor], shown_keys: int = 24) -> tuple[MatplotlibFigure, str]:
-    """Attention weights ``(seq, seq)``, one panel each, with the share that the first token gets.
+def local_attention(panels: Mapping[str, Mapping[str, Any]]) -> tuple[MatplotlibFigure, str]:
+    """Attention weights of one head, one panel for each model, with the share that the first byte gets.
 
     Args:
-        panels: the weights, by name.
-        shown_keys: how many queries and keys are drawn, the first ones; the share is of all.
+        panels: by name, a row of the stored table: ``"weights"``, a list of ``i + 1`` weights for query ``i``, and
+            ``"first"``, the share of the first byte over all texts.
     """
     figure, axes = new_figure(1, len(panels), height=3.9, sharey=True)
     said = []
-    for axis, (name, weights) in zip(axes, panels.items(), strict=True):
-        shown = weights.detach().cpu().double()
-        half = len(shown) // 2
-        first = 100 * float(shown[half:, 0].mean())
-        shown = shown[:shown_keys, :shown_keys]
+    for axis, (name, row) in zip(axes, panels.items(), strict=True):
+        count = len(row["weights"])
+        shown = torch.tensor([[*weights, *[0.0] * (count - len(weights))] for weights in row["weights"]])
         image = axis.imshow(shown.clamp(min=1e-4).sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
-        axis.add_patch(Rectangle((-0.5, 0.5), 1, len(shown) - 1, fill=False, edgecolor=ORANGE, linewidth=2))
-        axis.set_title(f"{name}\nfirst byte: {first:.0f} %")
+        axis.add_patch(Rectangle((-0.5, 0.5), 1, count - 1, fill=False, edgecolor=ORANGE, linewidth=2))
+        axis.set_title(f"{name}\nfirst byte: {100 * row['first']:.0f} %")
         axis.set_xlabel("key")
         axis.grid(False)
-        said.append(f"{name}: {first:.0f} percent on the first byte")
+        said.append(f"{name}: {100 * row['first']:.0f} percent on the first byte")
     axes[0].set_ylabel("query")
-    bar = figure.colorbar(image, ax=axes, fraction=0.05, ticks=[0, 0.5, 1])
-    bar.ax.set_yticklabels(["0", "0.25", "1"])
+    ticks = (0, 0.01, 0.1, 0.3, 1)
+    bar = figure.colorbar(image, ax=axes, fraction=0.05, ticks=[tick**0.5 for tick in ticks])
+    bar.ax.set_yticklabels([f"{tick:g}" for tick in ticks])
+    bar.set_label("weight (square-root scale)")
     alt = f"""Attention weights of one head as pictures, one row per query and one column per key, for the first
-        {len(shown)} bytes; an outline marks the column of the first byte. Share of the weight that it gets from queries
-        in the second half of the text: {"; ".join(said)}. Where that share is large, the column is filled from top to
+        {count} bytes; an outline marks the column of the first byte. Share of the weight that it gets from queries
+        in the second half of the texts: {"; ".join(said)}. Where that share is large, the column is filled from top to
         bottom."""
     return figure, alt
 
@@ -254,7 +253,7 @@ def _cached(i: int, policy: str) -> list[tuple[int, int]]:
 def _cache_colour(j: int, distance: int, i: int) -> str:
     if distance >= KNOWN:
         return "#f0a585"
-    return "#f5c97a" if j == 0 and i >= CACHED else "#cfe6f5"
+    return "#9fd8b4" if j == 0 and i >= CACHED else "#cfe6f5"
 
 
 def _shown(byte: str) -> str:
@@ -267,7 +266,7 @@ CACHE_SCRIPT = r"""
     for (let j = 0; j <= i; j++)
       if (policy === "all" || i - j < CACHED || (policy !== "window" && j === 0)) kept.push(j);
     const seen = kept.map((j, place) => policy === "closed up" ? kept.length - 1 - place : i - j);
-    const colour = (j, far) => far >= KNOWN ? "#f0a585" : j === 0 && i >= CACHED ? "#f5c97a" : "#cfe6f5";
+    const colour = (j, far) => far >= KNOWN ? "#f0a585" : j === 0 && i >= CACHED ? "#9fd8b4" : "#cfe6f5";
     for (let j = 0; j < stream.length; j++) {
       const place = kept.indexOf(j);
       svg.querySelector(`.box${j}`).setAttribute("fill", place < 0 ? "none" : colour(j, seen[place]));
@@ -332,9 +331,10 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
         {shown["closed up"]}; at home {home:.2f}."""
     caption = f"""Press "a window", move the slider, and watch bytes leave the cache; then try the other buttons. Red: a
-        distance that training never showed. Orange: the first byte, kept. (Drawn with a window of {CACHED} and
-        {KNOWN} bytes in training. The loss at the bottom was measured with a window of 32, on a small model that was
-        trained on 64 bytes and has {home:.2f} nats per byte there.)"""
+        distance that training never showed. Green: the first byte, kept. The drawing has a window of {CACHED} and
+        pretends that training had {KNOWN} bytes. The loss does not follow the slider: it was measured once for each
+        button, with a window of 32, on a small model that was trained on 64 bytes and has {home:.2f} nats per byte
+        there."""
     knobs = (
         Choice(
             "policy",
