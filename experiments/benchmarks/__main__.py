@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from experiments.benchmarks import decode, memory, pretrained, rotary, speed, training
+from experiments.benchmarks import decode, memory, pretrained, rotary, speed, split, training
 from experiments.benchmarks.table import Rows, device_here, one_thread
 from experiments.command import add_places, parse, parser
 from experiments.hardware import processor
@@ -35,6 +35,7 @@ TABLES: dict[str, Rows] = {
     "decode_pretrained": pretrained.rows,
     "training_step": training.rows,
     "rotary": rotary.rows,
+    "split": split.rows,
 }
 
 

@@ -48,8 +48,10 @@ class Device(NamedTuple):
 
 
 # NVIDIA's data sheets. H200 SXM, bfloat16, dense: half of the 1979 that are printed "with sparsity".
-# T4, float16: 256 bits at 10 Gbit/s are 320 GB/s; 300 is printed too.
+# T4, float16: 256 bits at 10 Gbit/s are 320 GB/s; 300 is printed too. The H100 is that of the FlashAttention-3 paper
+# (arXiv 2407.08608, table 1 and section 3.1), which also has its exponentials and its L2 cache.
 H200 = Device("H200", 989.5e12, 4.8e12, 141e9)
+H100 = Device("H100", 989e12, 3.35e12, 80 * 2**30, exps=3.9e12, cache=12e12)
 T4 = Device("T4", 65e12, 320e9, 16e9)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,17 @@ from rope_lessons.lab.table.scoring import SETS
 from rope_lessons.schemes import scheme
 from rope_lessons.stored import DATA
 
-__all__ = ["gpu_cut", "gpu_losses", "gpu_memory", "gpu_peak", "gpu_ratios", "gpu_roofline", "gpu_table"]
+__all__ = [
+    "gpu_cut",
+    "gpu_hierarchy",
+    "gpu_memory",
+    "gpu_peak",
+    "gpu_ratios",
+    "gpu_roofline",
+    "gpu_split",
+    "gpu_table",
+    "gpu_tiles",
+]
 
 Result = Mapping[str, Any] | None
 NOT_MEASURED = f"GPU: {targets.NOT_MEASURED}"
@@ -43,44 +54,85 @@ def _size(length: float) -> str:
 
 
 def roofline_points() -> dict[str, float]:
-    """Operations a byte of some kernels in 16 bits, 32 heads of 128 channels."""
-    many = cost.Sizes(32_768, heads=32, kv_heads=32, head_dim=128)
+    """FLOPs per byte of some kernels in 16 bits, 32 heads of 128 channels."""
+    many = cost.Sizes(8192, heads=32, kv_heads=32, head_dim=128)
     grouped = many._replace(kv_heads=8)
     rerope = scheme("rerope", dim=128, window=1024)
     merge = next(step for step in cost.engine_cost(rerope, many, slides=True) if step.name == "merge")
-    points = {"merge": merge.intensity, "rotary": cost.plain_cost(many)[0].intensity}
-    points["decode"] = cost.decode_cost(many)[0].intensity
-    points["decode, 4 heads a key"] = cost.decode_cost(grouped)[0].intensity
-    for length in (512, 8192):
-        points[f"prompt of {_size(length)}"] = cost.plain_cost(many._replace(length=length))[1].intensity
-    return points
+    rotary, prompt = cost.plain_cost(many)
+    return {
+        "merge": merge.intensity,
+        "rotary": rotary.intensity,
+        "decoding": cost.decode_cost(many)[0].intensity,
+        "decoding, 4 heads per key": cost.decode_cost(grouped)[0].intensity,
+        "tiles of 128, all from HBM": prompt.flops / prompt.again,
+        "8k tokens, read once": prompt.intensity,
+    }
 
 
 @styled
 def gpu_roofline() -> tuple[MatplotlibFigure, str]:
-    """Peak speed against operations a byte on two cards, and where the kernels of a model stand."""
-    figure, axis = new_figure(height=4.8)
-    x = np.logspace(-1.3, 4, 200)
+    """Peak speed against arithmetic intensity on two cards, and where the kernels of a model stand."""
+    figure, axis = new_figure(height=4.6)
+    x = np.logspace(-1.3, 4.6, 200)
     for card, color in ((cost.H200, BLUE), (cost.T4, ORANGE)):
         axis.plot(x, np.minimum(card.flops, x * card.bandwidth) / 1e12, color=color, label=card.name)
     points = roofline_points()
     for number, (name, intensity) in enumerate(points.items()):
-        axis.axvline(intensity, color=GREY, linewidth=1, linestyle=":")
-        for card in (cost.H200, cost.T4):
-            height = min(card.flops, intensity * card.bandwidth) / 1e12
-            axis.plot(intensity, height, "o", color="black", markersize=5)
-        axis.text(intensity * 1.1, 0.0032 * 3.1**number, name, fontsize=11, backgroundcolor="white")
+        heights = [min(card.flops, intensity * card.bandwidth) / 1e12 for card in (cost.H200, cost.T4)]
+        axis.plot([intensity] * 2, heights, "o", color="black", markersize=5)
+        above = number in (1, 3, 5)
+        axis.annotate(
+            name,
+            (intensity, heights[0] if above else heights[1]),
+            xytext=(-6, 8) if above else (8, -14),
+            textcoords="offset points",
+            ha=("left" if number == 5 else "right") if above else "left",
+            fontsize=12,
+        )
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_ylim(2e-3, 3e3)
-    axis.set_xlim(x[0], 4e4)
-    axis.set_xlabel("operations a byte")
-    axis.set_ylabel("at most, 10¹² operations a second")
+    axis.set_ylim(4e-3, 6e3)
+    axis.set_xlim(x[0] / 12, x[-1])
+    axis.set_xlabel("FLOPs per byte")
+    axis.set_ylabel("at most, TFLOP/s")
     legend_below(figure, axis)
     said = ", ".join(f"{name} at {value:.4g}" for name, value in points.items())
-    alt = f"""Attainable speed against operations a byte, both axes logarithmic, of the H200 and the T4. Each line rises
-        with the bytes and becomes flat at {cost.H200.ridge:.0f} and {cost.T4.ridge:.0f} operations a byte. Dotted lines
-        mark kernels: {said}. Only the prompts lie near the flat part or on it."""
+    alt = f"""Attainable speed against FLOPs per byte, both axes logarithmic, of the H200 and the T4. Each line rises
+        with the intensity and becomes flat at {cost.H200.ridge:.0f} and {cost.T4.ridge:.0f} FLOPs per byte. Dots mark
+        kernels on both lines: {said}. Only the last lies on the flat part."""
+    return figure, alt
+
+
+LEVELS = {"HBM, 80 GiB": 3.35, "L2 cache, 50 MiB": 12.0, "SRAM, 228 KiB\non each core": 31.0}  # TB/s of an H100
+
+
+def tile_need(queries: int, card: cost.Device = cost.H100) -> float:
+    """Bytes a second that keep the tensor cores busy, when all keys and values come for each tile of queries."""
+    return card.flops / queries  # in 16 bits a tile does as many FLOPs per byte as it has queries
+
+
+@styled
+def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
+    """Bytes a second that the memories of an H100 give, and that tiles of queries take."""
+    figure, axis = new_figure(height=3.6)
+    for place, (name, rate) in enumerate(LEVELS.items()):
+        axis.barh(place, rate, height=0.55, color=(ORANGE, SKY, BLUE)[place])
+        axis.text(rate + 0.4, place, f"{rate:g}", va="center")
+    for queries in (128, 64, 32):
+        need = tile_need(queries) / 1e12
+        axis.axvline(need, color=RED, linewidth=1.5, linestyle="--")
+        axis.text(need, -0.75, f"tiles\nof {queries}", ha="center", va="bottom", color=RED, fontsize=12)
+    axis.set_yticks(range(len(LEVELS)), list(LEVELS))
+    axis.set_ylim(2.5, -1.0)
+    axis.set_xlim(0, 36)
+    axis.set_xlabel("terabytes per second, H100")
+    axis.grid(False)
+    said = ", ".join(f"{name.replace(chr(10), ' ')}: {rate:g}" for name, rate in LEVELS.items())
+    needs = ", ".join(f"{tile_need(n) / 1e12:.1f} for tiles of {n} queries" for n in (128, 64, 32))
+    alt = f"""Bars of terabytes per second that the memories of an H100 give. {said}. Dashed lines mark what keeps its
+        tensor cores busy: {needs}. The line for tiles of 128 lies beyond the bar of HBM and within that of the L2
+        cache."""
     return figure, alt
 
 
@@ -101,7 +153,7 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
     lengths = 2 ** np.arange(10, 21)
     eager, engine = zip(*(memory_bytes(int(length), heads, head_dim) for length in lengths), strict=True)
     axis.plot(lengths, np.array(eager) / 1e9, color=RED, marker="s", label="two matrices of scores")
-    axis.plot(lengths, np.array(engine) / 1e9, color=BLUE, marker="o", label="the engine")
+    axis.plot(lengths, np.array(engine) / 1e9, color=BLUE, marker="o", label="two calls, merged")
     for card in (cost.T4, cost.H200):
         axis.axhline(card.memory / 1e9, color="black", linewidth=1, linestyle=":")
         axis.text(lengths[0], card.memory / 1e9 * 1.15, f"{card.name}, {card.memory / 1e9:g} GB")
@@ -115,41 +167,37 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
     at = {n: [f"{b / 1e9:.3g}" for b in memory_bytes(n, heads, head_dim)] for n in (4096, 32_768, 131_072)}
     said = "; ".join(f"{_size(n)}: {a} against {b} GB" for n, (a, b) in at.items())
     alt = f"""Memory of one layer's attention with {heads} heads against the length, both axes logarithmic. Two matrices
-        of scores rise with the square, the engine in proportion. {said}. Dotted lines mark the memory of a T4, which
+        of scores rise with the square, two merged calls in proportion. {said}. Dotted lines mark the memory of a T4, which
         the matrices pass between 8k and 16k tokens, and of an H200, passed just after 32k."""
     return figure, alt
 
 
 @styled
 def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
-    """Measured peak memory of forward and backward against the length, a panel for each device."""
-    shares = [1.0 if result else 0.3 for result in (cpu, cuda)]
-    figure, axes = new_figure(2, 1, height=1 + 2.8 * sum(shares), gridspec_kw={"height_ratios": shares})
-    said = []
-    for axis, name, result in zip(axes, ("CPU", "GPU"), (cpu, cuda), strict=True):
+    """Measured peak memory of forward and backward against the length, a panel for each device that was measured."""
+    found = {name: list(result["memory"]) for name, result in (("CPU", cpu), ("GPU", cuda)) if _has_memory(result)}
+    figure, axes = new_figure(max(len(found), 1), 1, height=1 + 2.6 * max(len(found), 1), squeeze=False)
+    said = [f"{name}: {targets.NOT_MEASURED}" for name in ("CPU", "GPU") if name not in found]
+    for axis, (name, rows) in zip(axes[:, 0], found.items(), strict=False):
         axis.set_title(f"{name}, forward and backward, one head")
-        if result is None:
-            said.append(_empty(axis))
-            continue
-        rows = list(result.get("memory", ()))
-        if not rows:
-            said.append(_empty(axis))
-            continue
         for side, color, marker in (("eager", RED, "s"), ("rerope", BLUE, "o")):
-            found = [(row["length"], row[f"{side}_megabytes"]) for row in rows if row[f"{side}_megabytes"] is not None]
-            label = "two matrices" if side == "eager" else "the engine"
-            axis.plot(*zip(*found, strict=True), color=color, marker=marker, label=label)
-            said.append(f"{name}, {label}: " + ", ".join(f"{mb} MB at {_size(n)}" for n, mb in found))
+            points = [(row["length"], row[f"{side}_megabytes"]) for row in rows if row[f"{side}_megabytes"] is not None]
+            label = "two matrices" if side == "eager" else "two calls, merged"
+            axis.plot(*zip(*points, strict=True), color=color, marker=marker, label=label)
+            said.append(f"{name}, {label}: " + ", ".join(f"{mb} MB at {_size(n)}" for n, mb in points))
         axis.set_xscale("log", base=2)
         axis.set_yscale("log")
         axis.set_xticks([row["length"] for row in rows], [_size(row["length"]) for row in rows])
         axis.minorticks_off()
         axis.set_ylabel("peak, megabytes")
-    axes[1].set_xlabel("tokens")
-    handles = next((axis for axis in axes if axis.get_legend_handles_labels()[0]), axes[0])
-    legend_below(figure, handles)
+    axes[-1, 0].set_xlabel("tokens")
+    legend_below(figure, axes[0, 0])
     alt = f"Peak memory against the length, both axes logarithmic. {'. '.join(said)}."
     return figure, alt
+
+
+def _has_memory(result: Result) -> bool:
+    return result is not None and len(result.get("memory") or ()) > 0
 
 
 def _empty(axis: Any) -> str:
@@ -160,6 +208,45 @@ def _empty(axis: Any) -> str:
     axis.grid(False)
     axis.spines[:].set_visible(False)
     return NOT_MEASURED
+
+
+# --- where the time goes -------------------------------------------------------------------------------------------
+
+
+def split_shares(row: Mapping[str, Any]) -> dict[str, float]:
+    """What ReRoPE takes longer than plain RoPE, in percent of plain RoPE's time: of bytes at the speed of a copy, of
+    everything around the kernels beyond that, and in the kernels."""
+    whole = row["beside_milliseconds"]
+    kernels = row["kernels_milliseconds"] - row["beside_kernel_milliseconds"]
+    around = row["milliseconds"] - whole - kernels
+    parts = {"bytes": row["copy_milliseconds"], "around": around - row["copy_milliseconds"], "kernels": kernels}
+    return {name: 100 * part / whole for name, part in parts.items()}
+
+
+@styled
+def gpu_split(cpu: Mapping[str, Any]) -> tuple[MatplotlibFigure, str]:
+    """Where the time of ReRoPE beyond plain RoPE's goes, on a CPU, a bar for each length."""
+    figure, axis = new_figure(height=3.4)
+    rows, said = list(cpu["split"]), []
+    looks = {"bytes": (BLUE, "the bytes we counted, at a copy's speed"), "around": (ORANGE, "the rest around kernels"),
+             "kernels": (RED, "kernels on smaller pieces")}  # fmt: skip
+    for place, row in enumerate(rows):
+        left, shares = 0.0, split_shares(row)
+        for part, (color, label) in looks.items():
+            axis.barh(place, shares[part], left=left, height=0.6, color=color, label=label if not place else None)
+            left += shares[part]
+        axis.text(left + 0.5, place, f"{left:.0f} %", va="center")
+        said.append(f"{row['length']} tokens: " + ", ".join(f"{looks[p][1]} {v:.1f}" for p, v in shares.items()))
+    axis.set_yticks(range(len(rows)), [_size(row["length"]) for row in rows])
+    axis.invert_yaxis()
+    axis.set_xlim(0, 1.15 * max(sum(split_shares(row).values()) for row in rows))
+    axis.set_ylabel("tokens")
+    axis.set_xlabel("longer than plain RoPE, %")
+    axis.grid(axis="y", visible=False)
+    legend_below(figure, axis, columns=1)
+    alt = f"""Stacked bars of how much longer ReRoPE takes than plain RoPE on one CPU core, in percent. {"; ".join(said)}.
+        The counted bytes are the smallest part."""
+    return figure, alt
 
 
 # --- ratios ----------------------------------------------------------------------------------------------------------
@@ -192,14 +279,15 @@ def gpu_ratios(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
 def _targets(axis: Any, device: str) -> None:
     """Forward and with backward have the same target at most lengths."""
     for times, limits in targets.SPEED[device].items():
-        for limit in set(limits):
-            axis.plot([times / 1.15, times * 1.15], [limit, limit], color=RED, linewidth=2.5)
-    axis.plot([], [], color=RED, linewidth=2.5, label="target")
+        for limit, color in zip(dict.fromkeys(limits), (RED, PURPLE), strict=False):
+            axis.plot([times / 1.15, times * 1.15], [limit, limit], color=color, linewidth=2.5)
 
 
 def _ratios_cpu(axis: Any, result: Result) -> list[str]:
-    axis.set_title("CPU, float32")
+    axis.set_title("CPU, float32, measured")
     _targets(axis, "cpu")
+    axis.plot([], [], color=RED, linewidth=2.5, label="target")
+    axis.plot([], [], color=PURPLE, linewidth=2.5, label="target with backward, if different")
     if result is None:
         axis.text(0.5, 0.7, f"CPU: {targets.NOT_MEASURED}", ha="center", transform=axis.transAxes, color=RED)
         return [f"CPU: {targets.NOT_MEASURED}"]
@@ -208,10 +296,7 @@ def _ratios_cpu(axis: Any, result: Result) -> list[str]:
         rows = [row for row in result[table] if row["what"].startswith("rerope")]
         times = [row["length"] / targets.WINDOW for row in rows]
         name = "with backward" if backward else "forward"
-        axis.plot(times, [row["ratio"] for row in rows], marker, color=color, markersize=8, label=f"measured, {name}")
-        machine = targets.fit(rows[0], backward)
-        line = [targets.predicted_ratio("rerope", row["length"], backward, machine) for row in rows]
-        axis.plot(times, line, "--", color=color, linewidth=1.5, label=f"predicted, {name}")
+        axis.plot(times, [row["ratio"] for row in rows], marker=marker, color=color, markersize=8, label=name)
         pairs = [f"{row['ratio']:.2f} at {t:g}" for row, t in zip(rows, times, strict=True)]
         said.append(f"CPU, {name}, measured: {', '.join(pairs)}")
     return said
@@ -228,18 +313,16 @@ def gpu_ratio(
 
 
 def _ratios_gpu(axis: Any, result: Result) -> list[str]:
-    axis.set_title("H200, bfloat16: lines are predictions")
+    axis.set_title("H200, bfloat16, forward: " + ("predicted" if result is None else "lines are predictions"))
     _targets(axis, "cuda")
     said = []
     times = np.array([8, 11.3, 16, 22.6, 32])
-    for efficiency, style in ((1.0, ":"), (0.35, "--")):
+    for efficiency, style in ((1.0, ":"), (0.75, "-."), (0.35, "--")):
         line = [gpu_ratio(int(t * targets.WINDOW), targets.WINDOW, efficiency) for t in times]
         axis.plot(times, line, style, color=BLUE, linewidth=1.5)
-        beside = 0.015 if efficiency == 1 else -0.12
-        axis.text(8.2, line[0] + beside, f"forward, kernels at {efficiency:.0%} of the peak", fontsize=11)
+        axis.text(8.2, line[0] + 0.01, f"kernels at {efficiency:.0%} of the peak", fontsize=12)
         said.append(f"predicted for an H200 at {efficiency:.0%} of the peak: {line[0]:.2f} at 8, {line[-1]:.2f} at 32")
     if result is None:
-        axis.text(0.97, 0.9, NOT_MEASURED, ha="right", transform=axis.transAxes, fontsize=14, color=RED)
         return [*said, NOT_MEASURED]
     for _, table, color, marker in SIDES:
         rows = [row for row in result.get(table, ()) if row["what"].startswith("rerope,")]
@@ -269,35 +352,6 @@ def _ratios_counted(axis: Any, result: Mapping[str, Any]) -> list[str]:
             pairs = _by_length(rows, "from_plain")
             said.append(f"GPU, {name.replace('_', ' ')}, predicted from a copy's measured speed (crosses): {pairs}")
     return said
-
-
-# --- the optional section --------------------------------------------------------------------------------------------
-
-
-@styled
-def gpu_losses(rows: Sequence[Mapping[str, Any]], train_length: int) -> tuple[MatplotlibFigure, str]:
-    """Loss of a pretrained model on the same last tokens against how much of the text it reads."""
-    figure, axis = new_figure(height=4.6)
-    said = []
-    names = list(dict.fromkeys(row["name"] for row in rows))
-    looks = zip(names, (GREY, SKY, ORANGE, BLUE, GREEN, PURPLE), "osD^vX", strict=False)
-    for name, color, marker in looks:
-        found = [(row["length"], row["loss"]) for row in rows if row["name"] == name]
-        axis.plot(*zip(*found, strict=True), color=color, marker=marker, label=name)
-        said.append(f"{name}: " + ", ".join(f"{loss:.2f} at {n}" for n, loss in found))
-    axis.axvline(train_length, color="black", linewidth=1)
-    axis.set_xscale("log", base=2)
-    lengths = sorted({row["length"] for row in rows})
-    axis.set_xticks(lengths, [_size(length) for length in lengths])
-    axis.minorticks_off()
-    lowest = min(row["loss"] for row in rows)
-    axis.set_ylim(lowest - 0.2, min(max(row["loss"] for row in rows) + 0.2, lowest + 4))
-    axis.set_xlabel("tokens read")
-    axis.set_ylabel("loss on the last tokens, nats")
-    legend_below(figure, axis)
-    alt = f"""Loss on the same last tokens against how many tokens are read; a line marks the training length
-        {train_length}. {"; ".join(said)}."""
-    return figure, alt
 
 
 # --- the articles' table ---------------------------------------------------------------------------------------------
@@ -433,7 +487,7 @@ CUT_SCRIPT = r"""
     const products = 4 * 128 * n * (n + 1) / 2 / (value.percent / 100 * 989.5e12);
     const extra = far ? 3080 * n + 2352 * far : 1544 * n;
     const ratio = (products + extra / 4.8e12) / (products + 1024 * n / 4.8e12);
-    svg.querySelector(".ratio").textContent = "expected time, plain RoPE = 1: " + ratio.toFixed(2);
+    svg.querySelector(".ratio").textContent = "expected on an H200, RoPE = 1: " + ratio.toFixed(2);
 """
 
 
@@ -450,7 +504,7 @@ def gpu_cut(length: int = 8, window: int = 1, percent: int = 100) -> Explorable:
         f'<text x="{LEFT + SIDE}" y="{at + 15}" text-anchor="end" class="share-{kind}">{shares[kind]:.1%}</text>'
         for at, kind in zip((362, 388, 414), COLOURS, strict=True)
     )
-    ratio = f"expected time, plain RoPE = 1: {cut_ratio(length, window, percent):.2f}"
+    ratio = f"expected on an H200, RoPE = 1: {cut_ratio(length, window, percent):.2f}"
     svg = (
         '<svg viewBox="0 0 360 480" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
@@ -471,3 +525,83 @@ def gpu_cut(length: int = 8, window: int = 1, percent: int = 100) -> Explorable:
         Knob("percent", "kernel, % of peak", 20, 100, percent, 5),
     )
     return Explorable("gpu-cut", alt, caption, knobs, svg, CUT_SCRIPT)
+
+
+# --- the explorable: tiles stream past ------------------------------------------------------------------------------
+
+TILES, TILE_SIDE, TILE_LEFT, TILE_TOP = 6, 42, 86, 74
+TILE_STEPS = [(i, j) for i in range(TILES) for j in range(i + 1)]
+NOW, GONE, WAITING = "#8ec6e8", "#e8e8e8", "none"
+
+
+def _tile_fill(number: int, step: int) -> str:
+    """Of a tile of scores: it is held, it was thrown away, or it is still to come."""
+    return NOW if number == step else GONE if number < step else WAITING
+
+
+TILE_SCRIPT = r"""
+    const step = value.step, i = STEPS[step][0], j = STEPS[step][1];
+    STEPS.forEach(([a, b], n) => svg.querySelector(`.tile-${a}-${b}`)
+      .setAttribute("fill", n === step ? "NOW" : n < step ? "GONE" : "WAITING"));
+    for (let n = 0; n < TILES; n++) {
+      svg.querySelector(`.keys-${n}`).setAttribute("fill", n === j ? "KEYS" : "none");
+      svg.querySelector(`.queries-${n}`).setAttribute("fill", n === i ? "QUERIES" : "none");
+      svg.querySelector(`.out-${n}`).setAttribute("fill", n < i || (n === i && j === i) ? "DONE" : "none");
+    }
+    svg.querySelector(".held-now").textContent = `queries ${i + 1}, keys and values ${j + 1}, their scores`;
+    svg.querySelector(".held-row").textContent = `x*, Z and o of queries ${i + 1}, over keys ` +
+      (j ? `1 to ${j + 1}` : "1");
+    svg.querySelector(".count").textContent = `tile ${step + 1} of ${STEPS.length}; `
+      + (j === i ? `output ${i + 1} goes back to HBM` : "nothing goes back to HBM");
+"""
+
+
+def gpu_tiles(step: int = 8) -> Explorable:
+    """Tiles of queries and keys that stream from the memory of the card past a small fast one."""
+    i, j = TILE_STEPS[step]
+    left, top, side = TILE_LEFT, TILE_TOP, TILE_SIDE
+    box = '<rect class="{0}" x="{1}" y="{2}" width="{3}" height="{4}" fill="{5}" stroke="#666" stroke-width="1"/>'
+    tiles = "".join(
+        box.format(f"tile-{a}-{b}", left + side * b, top + side * a, side, side, _tile_fill(number, step))
+        for number, (a, b) in enumerate(TILE_STEPS)
+    )
+    beside = "".join(
+        box.format(f"keys-{n}", left + side * n, top - 26, side, 20, COLOURS["before"] if n == j else "none")
+        + box.format(f"queries-{n}", left - 26, top + side * n, 20, side, COLOURS["far"] if n == i else "none")
+        + box.format(
+            f"out-{n}", left + side * TILES + 8, top + side * n, 20, side,
+            "#f0a585" if n < i or n == i == j else "none",
+        )
+        for n in range(TILES)
+    )  # fmt: skip
+    turned = left - 36, top + side * TILES // 2
+    out = left + side * TILES + 44, top + side * TILES // 2
+    below = top + side * TILES + 18
+    keys = f"1 to {j + 1}" if j else "1"
+    ends = f"output {i + 1} goes back to HBM" if i == j else "nothing goes back to HBM"
+    svg = (
+        '<svg viewBox="0 0 400 470" style="width:100%;max-width:540px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
+        f'<text x="{left}" y="20" font-weight="bold">in HBM, the large slow memory</text>'
+        f'<text x="{left}" y="42">keys and values</text>'
+        f'<text x="{turned[0]}" y="{turned[1]}" text-anchor="middle" transform="rotate(-90 {turned[0]} {turned[1]})">'
+        f'queries</text><text x="{out[0]}" y="{out[1]}" text-anchor="middle" '
+        f'transform="rotate(-90 {out[0]} {out[1]})">outputs</text>{tiles}{beside}'
+        f'<rect x="16" y="{below}" width="368" height="82" rx="8" fill="none" stroke="#1a1a1a" stroke-width="2"/>'
+        f'<text x="28" y="{below + 22}" font-weight="bold">in SRAM, the small fast one</text>'
+        f'<text x="28" y="{below + 46}" class="held-now">queries {i + 1}, keys and values {j + 1}, their scores</text>'
+        f'<text x="28" y="{below + 68}" class="held-row">x*, Z and o of queries {i + 1}, over keys {keys}</text>'
+        f'<text x="28" y="{below + 106}" font-weight="bold" class="count">'
+        f"tile {step + 1} of {len(TILE_STEPS)}; {ends}</text></svg>"
+    )
+    alt = f"""A triangle of {len(TILE_STEPS)} tiles of scores, between {TILES} blocks of keys above, as many blocks of
+        queries on the left and of outputs on the right. One tile is filled: it is held in the small fast memory,
+        together with its block of queries, its block of keys and values, and three running sums of its row. Tiles
+        before it are grey, they were thrown away. An output is written when its row is at the diagonal."""
+    caption = """Press Play. A block of queries stays while keys and values stream past it, a tile at a time. A tile of
+        scores is made, used and forgotten; HBM never sees it."""
+    words = {"STEPS": str([list(pair) for pair in TILE_STEPS]), "TILES": str(TILES), "NOW": NOW, "GONE": GONE,
+             "WAITING": WAITING, "KEYS": COLOURS["before"], "QUERIES": COLOURS["far"], "DONE": "#f0a585"}  # fmt: skip
+    script = re.sub("|".join(words), lambda found: words[found[0]], TILE_SCRIPT)
+    knobs = (Knob("step", "tile", 0, len(TILE_STEPS) - 1, step, play=True),)
+    return Explorable("gpu-tiles", alt, caption, knobs, svg, script)
