@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
 
 
 def _decode_intensity(heads: int, kv_heads: int, itemsize: int) -> float:
@@ -75,7 +81,137 @@ def _long_enough(extra: float, ridge: float, itemsize: int, share: float) -> flo
     return (5 * itemsize + 24) / 2 * ridge * share / extra
 
 
-EXERCISES = {
+# --- the lab: ReRoPE in tiles -----------------------------------------------------------------------------------------
+
+LAB_LENGTH, LAB_DIM, LAB_WINDOW, LAB_NUMBERS, LAB_PRODUCTS = 1024, 16, 256, 65_536, 1.2
+aten = torch.ops.aten
+ATTENTION = ("scaled_dot_product", "flex_attention", "rope_lessons.")
+Tiled = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, int], Tensor]
+
+
+class Watched(TorchDispatchMode):
+    """The largest tensor that is made, multiplications in products of matrices, and calls of whole attentions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest, self.products, self.whole = 0, 0, ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(part in str(func) for part in ATTENTION):
+            self.whole = str(func)
+        result = func(*args, **(kwargs or {}))
+        for made in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(made, Tensor):
+                self.largest = max(self.largest, made.numel())
+                if func.overloadpacket in (aten.mm, aten.bmm, aten.mv, aten.dot, aten.addmm, aten.baddbmm):
+                    left = args[-2]
+                    self.products += made.numel() * left.shape[-1]
+        return result
+
+
+def _lab_inputs() -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(5, LAB_LENGTH, LAB_DIM, generator=generator, dtype=torch.float64).unbind()
+
+
+def two_matrices(near_q: Tensor, near_k: Tensor, far_q: Tensor, far_k: Tensor, v: Tensor, window: int) -> Tensor:
+    """The lesson's first way: right, and a matrix for each of near and far."""
+    place = torch.arange(len(v))
+    distance = place[:, None] - place
+    scores = torch.where(distance < window, near_q @ near_k.T, far_q @ far_k.T) / near_q.shape[1] ** 0.5
+    return scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ v
+
+
+def in_tiles(queries: int = 64, keys: int = 64, choose: bool = True, near_only: bool = False) -> Tiled:
+    """ReRoPE in tiles of so many queries and keys; without ``choose`` every tile does both products, and keys that no
+    query of a tile sees are not skipped."""
+
+    def tiled(near_q: Tensor, near_k: Tensor, far_q: Tensor, far_k: Tensor, v: Tensor, window: int) -> Tensor:
+        output, scale = torch.empty_like(v), near_q.shape[1] ** -0.5
+        for i in torch.arange(len(v)).split(queries):
+            top, total, summed = v.new_full((len(i), 1), -torch.inf), v.new_zeros(len(i), 1), torch.zeros_like(v[i])
+            for j in torch.arange(int(i[-1]) + 1 if choose else len(v)).split(keys):
+                distance = i[:, None] - j
+                least, most = int(distance.min()), int(distance.max())
+                if near_only and least >= window:
+                    continue
+                if choose and most < window:
+                    x = near_q[i] @ near_k[j].T
+                elif choose and least >= window:
+                    x = far_q[i] @ far_k[j].T
+                else:
+                    x = torch.where(distance < window, near_q[i] @ near_k[j].T, far_q[i] @ far_k[j].T)
+                hidden = (distance < 0) | (distance >= window) if near_only else distance < 0
+                x = (scale * x).masked_fill(hidden, -torch.inf)
+                new = torch.maximum(top, x.amax(1, keepdim=True)).clamp(min=-1e300)
+                shrink, weights = (top - new).exp(), (x - new).exp()
+                total = total * shrink + weights.sum(1, keepdim=True)
+                summed = summed * shrink + weights @ v[j]
+                top = new
+            output[i] = summed / total
+        return output
+
+    return tiled
+
+
+def _grade_tiled(answer: Any) -> str:
+    """What is missing of an output without matrices, at most so many products."""
+    if not callable(answer):
+        raise WrongKind(f"expected a function of 6 arguments, got {answer!r}")
+    inputs = _lab_inputs()
+    with Watched() as seen:
+        output = answer(*(x.clone() for x in inputs), LAB_WINDOW)
+    if output is None or output is ...:
+        raise NotAnswered
+    right = two_matrices(*inputs, LAB_WINDOW)
+    if not isinstance(output, Tensor) or output.shape != right.shape:
+        return f"expected a tensor of shape {tuple(right.shape)}, the output of every query"
+    wrong = ~torch.isclose(output.double(), right, rtol=0, atol=1e-6).all(1)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        return f"the output of query {row} is not that of two_matrices, nor are {int(wrong.sum()) - 1} others"
+    if seen.whole:
+        return f"an attention that somebody else wrote was called ({seen.whole}): write the tiles yourself"
+    pairs = LAB_LENGTH * (LAB_LENGTH + 1) // 2
+    share = seen.products / (2 * LAB_DIM * pairs)
+    if share < 1:
+        return "right, but fewer products were seen than there are pairs: multiply tiles with @, in PyTorch"
+    if seen.largest > LAB_NUMBERS:
+        return f"right, but a tensor of {seen.largest} numbers was made; at most {LAB_NUMBERS}"
+    if share > LAB_PRODUCTS:
+        return f"right, but {share:.2f} times the products of plain causal attention; at most {LAB_PRODUCTS}"
+    return ""
+
+
+def _with_sdpa(near_q: Tensor, near_k: Tensor, far_q: Tensor, far_k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Somebody else's kernel, with a mask; the part that it cannot do is patched up."""
+    torch.nn.functional.scaled_dot_product_attention(near_q[None, None], near_k[None, None], v[None, None])
+    return in_tiles()(near_q, near_k, far_q, far_k, v, window)
+
+
+def _hidden_products(near_q: Tensor, near_k: Tensor, far_q: Tensor, far_k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Somewhere else, where nobody looks: in NumPy."""
+    a, b, c, d, e = (x.numpy() for x in (near_q, near_k, far_q, far_k, v))
+    place = np.arange(len(e))
+    distance = place[:, None] - place
+    scores = np.where(distance < window, a @ b.T, c @ d.T) / a.shape[1] ** 0.5
+    weights = np.exp(np.where(distance < 0, -np.inf, scores))
+    return torch.from_numpy(weights / weights.sum(1, keepdims=True) @ e)
+
+
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_grade_tiled,
+        reference=in_tiles(),
+        mistakes={
+            "right, but a tensor of 1048576 numbers was made": two_matrices,
+            "right, but 3.00 times the products": in_tiles(64, 64, choose=False),
+            "the output of query 256 is not that of two_matrices": in_tiles(near_only=True),
+            "right, but fewer products were seen than there are pairs": _hidden_products,
+            "an attention that somebody else wrote was called": _with_sdpa,
+            "right, but 1.44 times the products": in_tiles(256, 256),
+        },
+    ),
     "decode_intensity": Exercise(
         reference=_decode_intensity,
         cases=[(8, 8, 2), (32, 8, 2), (32, 8, 4), (71, 1, 2), (32, 4, 1), (8, 8, 4)],
@@ -84,6 +220,9 @@ EXERCISES = {
             "a key and a value are read for each pair: two vectors, so half of this": lambda h, g, c: 4 * h / (g * c),
             "a product and a sum are two operations, so twice this": lambda h, g, c: h / (g * c),
             "the quotient is upside down: operations for each byte": lambda h, g, c: g * c / (2 * h),
+            "more heads on one key do more with each byte: heads of queries above, of keys below": (
+                lambda h, g, c: 2 * g / (h * c)
+            ),
         },
     ),
     "largest": Exercise(
@@ -119,6 +258,7 @@ EXERCISES = {
             ([1000.0, 1001.0, 999.0], [1.0, 2.0, 3.0], 2),
             ([-1000.0, -1001.0, -999.0], [1.0, 2.0, 3.0], 2),
             ([2.0, 1.0], [3.0, 5.0], 8),
+            ([1000.0, 0.0], [3.0, 5.0], 1),
         ],
         mistakes={
             "the sum shrinks with every new maximum; the output so far must shrink by the same factor": (
@@ -165,6 +305,7 @@ EXERCISES = {
     ),
     "long_enough": Exercise(
         reference=_long_enough,
+        also=[lambda *case: math.ceil(_long_enough(*case))],
         cases=[
             (0.25, 206.0, 2, 1.0),
             (0.25, 206.0, 2, 0.35),

@@ -104,7 +104,7 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
     return figure, alt
 
 
-LEVELS = {"HBM, 80 GiB": 3.35, "L2 cache, 50 MiB": 12.0, "SRAM, 228 KiB\non each core": 31.0}  # TB/s of an H100
+LEVELS = {"HBM, 80 GiB": 3.35, "L2 cache, 50 MiB": 12.0, "SRAM, 228 KiB\nper core": 31.0}  # TB/s of an H100
 
 
 def tile_need(queries: int, card: cost.Device = cost.H100) -> float:
@@ -540,7 +540,7 @@ def _tile_fill(number: int, step: int) -> str:
 
 
 TILE_SCRIPT = r"""
-    const step = value.step, i = STEPS[step][0], j = STEPS[step][1];
+    const step = value.step - 1, i = STEPS[step][0], j = STEPS[step][1];
     STEPS.forEach(([a, b], n) => svg.querySelector(`.tile-${a}-${b}`)
       .setAttribute("fill", n === step ? "NOW" : n < step ? "GONE" : "WAITING"));
     for (let n = 0; n < TILES; n++) {
@@ -603,5 +603,5 @@ def gpu_tiles(step: int = 8) -> Explorable:
     words = {"STEPS": str([list(pair) for pair in TILE_STEPS]), "TILES": str(TILES), "NOW": NOW, "GONE": GONE,
              "WAITING": WAITING, "KEYS": COLOURS["before"], "QUERIES": COLOURS["far"], "DONE": "#f0a585"}  # fmt: skip
     script = re.sub("|".join(words), lambda found: words[found[0]], TILE_SCRIPT)
-    knobs = (Knob("step", "tile", 0, len(TILE_STEPS) - 1, step, play=True),)
+    knobs = (Knob("step", "tile", 1, len(TILE_STEPS), step + 1, play=True),)
     return Explorable("gpu-tiles", alt, caption, knobs, svg, script)
