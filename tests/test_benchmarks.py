@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.benchmarks import decode, memory, pretrained, rotary, speed, training
+from experiments.benchmarks import decode, memory, pretrained, rotary, speed, split, training
 from experiments.benchmarks.__main__ import main, read, where
 from experiments.benchmarks.sides import eager_rerope, inputs, ours, plain_rope
 from experiments.benchmarks.table import Rows, device_here
 from experiments.benchmarks.timing import in_turns, milliseconds, ratio
 from rope_lessons import attention, scheme, stored
+from rope_lessons.engine import kernels
 from rope_lessons.engine.targets import SPEED
 from rope_lessons.stored import DATA, read_results, results
 
@@ -54,6 +55,11 @@ def test_rows_on_tiny_sizes(device: torch.device) -> None:
     assert len(pretrained.rows(device, lengths=(64,), steps=1)) == len(pretrained.SIDES)
     if device.type == "cpu":
         assert rotary.rows(device) == []
+    for row in split.rows(device, lengths=(1100,), rounds=2):
+        assert device.type == "cpu"
+        assert 0 < row["kernels_milliseconds"] < 1.5 * row["milliseconds"]
+        assert row["copy_milliseconds"] > 0
+        assert kernels.KERNELS["cpu"].forward.__module__ == kernels.__name__  # put back
 
 
 @torch.no_grad()

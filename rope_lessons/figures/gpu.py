@@ -116,7 +116,7 @@ def tile_need(queries: int, card: cost.Device = cost.H100) -> float:
 def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
     """Bytes a second that the memories of an H100 give, and that tiles of queries take."""
     figure, axis = new_figure(height=3.6)
-    for place, (name, rate) in enumerate(LEVELS.items()):
+    for place, rate in enumerate(LEVELS.values()):
         axis.barh(place, rate, height=0.55, color=(ORANGE, SKY, BLUE)[place])
         axis.text(rate + 0.4, place, f"{rate:g}", va="center")
     for queries in (128, 64, 32):
@@ -167,8 +167,8 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
     at = {n: [f"{b / 1e9:.3g}" for b in memory_bytes(n, heads, head_dim)] for n in (4096, 32_768, 131_072)}
     said = "; ".join(f"{_size(n)}: {a} against {b} GB" for n, (a, b) in at.items())
     alt = f"""Memory of one layer's attention with {heads} heads against the length, both axes logarithmic. Two matrices
-        of scores rise with the square, two merged calls in proportion. {said}. Dotted lines mark the memory of a T4, which
-        the matrices pass between 8k and 16k tokens, and of an H200, passed just after 32k."""
+        of scores rise with the square, two merged calls in proportion. {said}. Dotted lines mark the memory of a T4,
+        which the matrices pass between 8k and 16k tokens, and of an H200, passed just after 32k."""
     return figure, alt
 
 
@@ -244,8 +244,8 @@ def gpu_split(cpu: Mapping[str, Any]) -> tuple[MatplotlibFigure, str]:
     axis.set_xlabel("longer than plain RoPE, %")
     axis.grid(axis="y", visible=False)
     legend_below(figure, axis, columns=1)
-    alt = f"""Stacked bars of how much longer ReRoPE takes than plain RoPE on one CPU core, in percent. {"; ".join(said)}.
-        The counted bytes are the smallest part."""
+    alt = f"""Stacked bars of how much longer ReRoPE takes than plain RoPE on one CPU core, in percent.
+        {"; ".join(said)}. The counted bytes are the smallest part."""
     return figure, alt
 
 

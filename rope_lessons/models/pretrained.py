@@ -1,7 +1,7 @@
 """A pretrained model of Hugging Face: its loss by length with several plans.
 
 Needs transformers, the extra ``[hf]``. Only :func:`download` needs the network; everything else works
-on any model that :func:`~rope_lessons.hf.extend` takes. Chapter 13 uses it.
+on any model that :func:`~rope_lessons.hf.extend` takes. No page of the book runs it.
 """
 
 from __future__ import annotations

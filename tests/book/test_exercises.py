@@ -193,6 +193,8 @@ NEARLY = {
     ),
     "no distance 0": ("rerope.bent", lambda x, w, s: min(abs(x), w + s * (abs(x) - w)) * x / abs(x), "ZeroDivision"),
     "one pair too many": ("gpu.pairs", lambda n, w: _pairs_and_one(n, w), "expected"),
+    "the running maximum forgotten": ("gpu.online", lambda *case: _block_maximum(*case), "OverflowError"),
+    "half a token": ("gpu.largest", lambda memory, heads, item: (memory / (2 * heads * item)) ** 0.5, "expected"),
     "a mask of sums": (
         "local.lambda_mask",
         lambda length, window, sinks: _summed_mask(length, window, sinks),
@@ -212,6 +214,18 @@ NEARLY = {
 def _pairs_and_one(length: int, window: int) -> list[int]:
     diagonal, before, far = find("gpu.pairs").reference(length, window)
     return [diagonal, before, far + (length > 1000)]
+
+
+def _block_maximum(scores: list[float], values: list[float], block: int) -> tuple[float, float]:
+    top, total, output = -math.inf, 0.0, 0.0
+    for start in range(0, len(scores), block):
+        piece = scores[start : start + block]
+        new = max(piece)
+        shrink, weights = math.exp(top - new), [math.exp(x - new) for x in piece]
+        total = total * shrink + sum(weights)
+        output = output * shrink + sum(w * v for w, v in zip(weights, values[start:], strict=False))
+        top = new
+    return output / total, top + math.log(total)
 
 
 def _summed_mask(length: int, window: int, sinks: int) -> torch.Tensor:
@@ -239,6 +253,7 @@ ALSO_RIGHT = {
     "a fraction": ("mixed_radix.far_share", lambda n, d: Fraction((n - d) * (n - d + 1), n * (n + 1))),
     "a truth value for a bit": ("chomsky.even_pairs", lambda bits: bits[0] != bits[-1]),
     "a mask of ones": ("local.lambda_mask", lambda *case: find("local.lambda_mask").reference(*case).int()),
+    "whole tokens": ("gpu.long_enough", lambda *case: math.ceil(find("gpu.long_enough").reference(*case))),
     "float64 from NumPy": (
         "sinusoidal.power_frequencies",
         lambda dim, alpha: (1 - np.arange(0, dim, 2) / dim) ** (1 / alpha),
