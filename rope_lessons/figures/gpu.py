@@ -64,8 +64,8 @@ def roofline_points() -> dict[str, float]:
         "merge": merge.intensity,
         "rotary": rotary.intensity,
         "decoding": cost.decode_cost(many)[0].intensity,
-        "decoding, 4 heads per key": cost.decode_cost(grouped)[0].intensity,
-        "tiles of 128, all from HBM": prompt.flops / prompt.again,
+        "decoding, grouped": cost.decode_cost(grouped)[0].intensity,
+        "tiles of 128": prompt.flops / prompt.again,
         "8k tokens, read once": prompt.intensity,
     }
 
@@ -122,7 +122,7 @@ def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
     for queries in (128, 64, 32):
         need = tile_need(queries) / 1e12
         axis.axvline(need, color=RED, linewidth=1.5, linestyle="--")
-        axis.text(need, -0.75, f"tiles\nof {queries}", ha="center", va="bottom", color=RED, fontsize=12)
+        axis.text(need, -0.75, f"{queries}" if queries > 32 else "tiles of 32", ha="center", va="bottom", color=RED, fontsize=12)
     axis.set_yticks(range(len(LEVELS)), list(LEVELS))
     axis.set_ylim(2.5, -1.0)
     axis.set_xlim(0, 36)
