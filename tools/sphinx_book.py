@@ -3,7 +3,8 @@
 Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{lesson-head}``, ``{chapter-graph}``,
 ``{chapter-cards}``, ``{hero}``, ``{status}``, ``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``.
 Roles: ``{minutes}``, ``{section}``. Besides: the path of the execution cache, alt text from output metadata,
-"chapter 3" as the text of a link, folded proofs, links to the generated notebooks, formulas without the network.
+"chapter 3" as the text of a link, folded proofs, the first use of a term as a link to the glossary, links to the
+generated notebooks, formulas without the network.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from tools import (
     project,
     reading,
     slides,
+    terms,
     types_table,
 )
 
@@ -506,6 +508,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", set_cache_path)
     app.connect("env-updated", update_status)
     app.connect("env-updated", write_side_by_side)
+    app.connect("doctree-resolved", terms.link_first)
     app.connect("html-page-context", link_notebook, priority=900)
     app.connect("html-page-context", repair_roles)
     app.connect("html-page-context", name_folds, priority=900)
