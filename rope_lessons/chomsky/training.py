@@ -158,7 +158,9 @@ REDUCED = Protocol(
 )
 #: For the whole grid on a GPU: the published batch and draw, 2000 steps.
 REDUCED_GPU = replace(REDUCED, batch=128, draw="layer", samples=256, test_batch=16)
-PROTOCOLS = {"published": PUBLISHED, "reduced": REDUCED, "reduced-gpu": REDUCED_GPU}
+#: For the ladder of chapter 11 on a CPU: strings of up to 20 symbols, small recurrent models, tests up to 100.
+LADDER = replace(REDUCED, longest=20, steps=6000, hidden=64, test_lengths=(20, 21, 25, 30, 40, 50, 65, 80, 100))
+PROTOCOLS = {"published": PUBLISHED, "reduced": REDUCED, "reduced-gpu": REDUCED_GPU, "ladder": LADDER}
 
 
 def seed_of(*parts: Any) -> int:

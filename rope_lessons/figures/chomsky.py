@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
-from matplotlib.patches import Circle, FancyArrowPatch
+from matplotlib.patches import Circle, FancyArrowPatch, Rectangle
 
 from rope_lessons.chomsky import TASKS, Task, blind_accuracy
-from rope_lessons.chomsky.results import Row
+from rope_lessons.chomsky.results import Row, score
 from rope_lessons.figures import (
     BLUE,
     GREEN,
@@ -32,10 +33,13 @@ from rope_lessons.figures import (
 __all__ = [
     "chomsky_automata",
     "chomsky_blind",
+    "chomsky_ladder",
     "chomsky_lengths",
     "chomsky_machines",
+    "chomsky_models",
     "chomsky_needs",
     "chomsky_playground",
+    "chomsky_sensitive",
 ]
 
 SOLVED = 0.9
@@ -261,6 +265,163 @@ def chomsky_playground(
     legend_below(figure, axis)
     alt = f"""Accuracy in percent against the length of the string. A line marks the longest training string, {longest},
         a dotted one chance. {"; ".join(said)}."""
+    return figure, alt
+
+
+# --- the ladder ----------------------------------------------------------------------------------------------------
+
+NETWORKS = {"rnn": "RNN", "lstm": "LSTM", "stack_rnn": "stack", "tape_rnn": "tape", "transformer": "Transf."}
+
+
+def ahead_of_blind(accuracies: Mapping[int, float], task: str, beyond: int) -> float:
+    """The score beyond a length, as a share of the way from a blind predictor (0) to all right (1).
+
+    Args:
+        accuracies: by length; the lengths beyond training up to the longest count, joined by lines.
+        task: its name.
+        beyond: the longest training length.
+    """
+    low, high = beyond + 1, max(accuracies)
+    blind = score({length: blind_accuracy(TASKS[task], length) for length in accuracies}, low, high)
+    return (score(accuracies, low, high) - blind) / (1 - blind)
+
+
+def at_home(accuracies: Mapping[int, float], task: str, length: int) -> float:
+    """The accuracy at one length, as a share of the way from a blind predictor to all right."""
+    blind = blind_accuracy(TASKS[task], length)
+    return (accuracies[length] - blind) / (1 - blind)
+
+
+def of_seeds(rows: Iterable[Row], **wanted: Any) -> list[dict[int, float]]:
+    """Accuracy by length for each seed, of the rows with these entries."""
+    found: dict[int, dict[int, float]] = {}
+    for row in rows:
+        if all(getattr(row, key) == value for key, value in wanted.items()):
+            found.setdefault(row.seed, {})[row.length] = row.accuracy
+    return [found[seed] for seed in sorted(found)]
+
+
+@styled
+def chomsky_ladder(
+    rows: Sequence[Row], tasks: Mapping[str, str], beyond: int, learned: float = 0.9
+) -> tuple[MatplotlibFigure, str]:
+    """Tasks and models: how far beyond the training lengths the best seed is, between a blind guess and all right.
+
+    Args:
+        rows: of one protocol, plain variants only are shown.
+        tasks: name to label, from the top.
+        beyond: the longest training length.
+        learned: what no seed brings to this share at the longest training length is crossed.
+    """
+    figure, axis = new_figure(height=0.62 * len(tasks) + 1.2)
+    axis.set_xlim(-0.5, len(NETWORKS) - 0.5)
+    axis.set_ylim(len(tasks) - 0.5, -0.5)
+    said = []
+    for y, (task, label) in enumerate(tasks.items()):
+        cells = []
+        for x, (model, name) in enumerate(NETWORKS.items()):
+            seeds = of_seeds(rows, task=task, model=model, variant="plain")
+            if not seeds:
+                continue
+            value = 100 * max(ahead_of_blind(seed, task, beyond) for seed in seeds)
+            home = max(at_home(seed, task, beyond) for seed in seeds)
+            share = min(max(value / 100, 0), 1)
+            axis.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=BLUE, alpha=share, linewidth=0))
+            axis.text(x, y, f"{value:.0f}" + ("" if home >= learned else "\u2009×"), ha="center", va="center",
+                      color="white" if share > 0.55 else "black", fontsize=13)  # fmt: skip
+            cells.append(f"{name} {value:.0f}{'' if home >= learned else ', not learned'}")
+        said.append(f"{label}: {'; '.join(cells)}")
+    axis.set_xticks(range(len(NETWORKS)), NETWORKS.values())
+    axis.set_yticks(range(len(tasks)), tasks.values())
+    axis.xaxis.tick_top()
+    axis.tick_params(length=0)
+    axis.grid(False)
+    for side in axis.spines.values():
+        side.set_visible(False)
+    alt = f"""A table of colours: tasks in rows, networks in columns. A number is the mean accuracy beyond the training
+        lengths as a percentage of the way from a blind predictor, 0, to all right, 100, of the best seed; the more,
+        the darker. A cross marks what was not even learned at the lengths of training. {". ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def chomsky_models(
+    rows: Sequence[Row], task: str, beyond: int, models: Sequence[str] = ("rnn", "stack_rnn", "transformer")
+) -> tuple[MatplotlibFigure, str]:
+    """Accuracy on one task against the length of the string, a line for each seed of each model."""
+    figure, axis = new_figure(height=4.2)
+    said, lengths = [], sorted({row.length for row in rows})
+    for number, model in enumerate(models):
+        for nth, seed in enumerate(of_seeds(rows, task=task, model=model, variant="plain")):
+            values = [100 * seed[length] for length in sorted(seed)]
+            axis.plot(sorted(seed), values, color=COLOURS[number], marker=MARKERS[number], markersize=5,
+                      label=NETWORKS[model] if nth == 0 else None)  # fmt: skip
+            said.append(f"{NETWORKS[model]}: {values[0]:.0f} at {min(seed)}, {values[-1]:.0f} at {max(seed)}")
+    axis.axvline(beyond, color=GREY, linewidth=1)
+    axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
+    axis.set_xticks([length for length in lengths if length != beyond + 1])
+    axis.set_xlabel(f"length of the string (trained up to {beyond})")
+    axis.set_ylabel("accuracy, %")
+    legend_below(figure, axis)
+    alt = f"""Accuracy in percent against the length of the string for {task.replace("_", " ")}, a line for each seed.
+        {"; ".join(said)}. A dotted line marks chance, a line the longest training string, {beyond}."""
+    return figure, alt
+
+
+def sensitivity(task: Task, length: int, strings: int = 64) -> float:
+    """How many input symbols change one token of the answer, when each is replaced alone by another one at random.
+
+    The mean over strings and over the tokens that count.
+    """
+    generator = torch.Generator().manual_seed(0)
+    inputs, answers, mask = task.sample(strings, length, generator)
+    symbols = inputs.unique().tolist()
+    changed, tokens = 0.0, 0
+    for string, answer, counts in zip(inputs.tolist(), answers.tolist(), mask.tolist(), strict=True):
+        where = [t for t, count in enumerate(counts) if count]
+        tokens += len(where)
+        for i, old in enumerate(string):
+            others = [symbol for symbol in symbols if symbol != old]
+            new = others[int(torch.randint(len(others), (), generator=generator))]
+            after = task.answer([*string[:i], new, *string[i + 1 :]])
+            changed += sum(after[t] != answer[t] for t in where)
+    return changed / tokens
+
+
+@styled
+def chomsky_sensitive(
+    rows: Sequence[Row], tasks: Mapping[str, str], length: int, models: Sequence[str] = ("lstm", "transformer")
+) -> tuple[MatplotlibFigure, str]:
+    """What was learned at one length, tasks in the order of their sensitivity: a mark for each seed of each model.
+
+    Args:
+        rows: of one protocol, plain variants only are shown.
+        tasks: name to label, in any order.
+        length: of the strings.
+        models: a kind of mark for each.
+    """
+    order = sorted(tasks, key=lambda task: round(sensitivity(TASKS[task], length)))
+    figure, axis = new_figure(height=0.5 * len(order) + 1.6)
+    said = []
+    for number, model in enumerate(models):
+        told = []
+        for y, task in enumerate(order):
+            seeds = of_seeds(rows, task=task, model=model, variant="plain")
+            values = [100 * at_home(seed, task, length) for seed in seeds]
+            axis.plot(values, [y + 0.24 * number - 0.12] * len(values), linestyle="", marker=MARKERS[number],
+                      markersize=9, color=COLOURS[number], alpha=0.8,
+                      label=None if y else NETWORKS[model].replace("Transf.", "Transformer"))  # fmt: skip
+            told.append(f"{tasks[task]} {fmean(values):.0f}")
+        said.append(f"{NETWORKS[model]}: {', '.join(told)}")
+    labels = [f"{tasks[task]} ({sensitivity(TASKS[task], length):.0f})" for task in order]
+    axis.set_yticks(range(len(order)), labels)
+    axis.set_ylim(len(order) - 0.4, -0.6)
+    axis.set_xlim(-14, 106)
+    axis.set_xlabel(f"at {length} symbols: 0 blind, 100 all right")
+    legend_below(figure, axis)
+    alt = f"""A row for each task, from the least to the most sensitive, with the number of input symbols that change a
+        token of the answer: {", ".join(labels)}. A mark for what each seed of a model reached at {length} symbols, from
+        blind, 0, to all right, 100; on average, {". ".join(said)}."""
     return figure, alt
 
 
