@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from rope_lessons.exercises import Exercise
+from rope_lessons.chomsky.play import playground
+from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
 
 Bits = Sequence[int]
 
@@ -101,7 +103,67 @@ def _cycle(steps: Bits) -> int:
     return sum(step - 1 for step in steps) % 5
 
 
-EXERCISES = {
+LAB_MOST = {"longest": 20, "steps": 1500, "batch": 64, "hidden": 128}  # what a training may have
+LAB_MODELS = ("rnn", "lstm", "stack_rnn", "tape_rnn")
+LAB_SEEDS, LAB_LENGTH, LAB_RIGHT = (0, 1), 100, 0.95
+
+
+def _lab(settings: Any) -> str:
+    """What trainings with these settings reach far beyond their lengths."""
+    if settings is None or settings is ...:
+        raise NotAnswered
+    _check_settings(settings)
+    for seed in LAB_SEEDS:
+        found = playground("even_pairs", "none", "plain", seed=seed,
+                           test_lengths=(settings["longest"], LAB_LENGTH),
+                           **{"learning_rate": 1e-3, "batch": 32, **settings})  # fmt: skip
+        home, far = found[settings["longest"]], found[LAB_LENGTH]
+        if home < LAB_RIGHT:
+            return f"not learned: with seed {seed} {home:.0%} at {settings['longest']} symbols, the longest of training"
+        if far < LAB_RIGHT:
+            return f"learned, but not the rule: with seed {seed} {home:.0%} at home and {far:.0%} at {LAB_LENGTH}"
+    return ""
+
+
+def _check_settings(settings: Any) -> None:
+    known = ("model", "learning_rate", *LAB_MOST)
+    if not isinstance(settings, dict) or not {"model", "longest", "steps"} <= set(settings):
+        raise WrongKind("give a dictionary with model, longest and steps, as in the cell")
+    if other := set(settings) - set(known):
+        raise WrongKind(f"leave out {', '.join(sorted(map(str, other)))}: settings are {', '.join(known)}")
+    if settings["model"] not in LAB_MODELS:
+        raise WrongKind(f"model must be one of {', '.join(LAB_MODELS)}")
+    for name, most in LAB_MOST.items():
+        value = settings.get(name, 1)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise WrongKind(f"{name} must be a whole number from 1 to {most}, got {value!r}")
+    rate = settings.get("learning_rate", 1e-3)
+    if not isinstance(rate, float) or not 0 < rate < 1:
+        raise WrongKind(f"learning_rate must be a number between 0 and 1, got {rate!r}")
+
+
+EXERCISES: dict[str, Exercise | Lab] = {
+    "lab": Lab(
+        grade=_lab,
+        reference={"model": "lstm", "longest": 20, "steps": 800},
+        mistakes={
+            "learned, but not the rule: with seed 0 100% at home": {
+                "model": "rnn",
+                "longest": 10,
+                "steps": 500,
+            },
+            # Naive: more of the same training.
+            "learned, but not the rule": {"model": "rnn", "longest": 10, "steps": 1500},
+            "not learned": {"model": "rnn", "longest": 20, "steps": 20},
+            # Cheating: train where it is tested, or longer than is allowed.
+            "longest must be a whole number from 1 to 20, got 100": {"model": "rnn", "longest": 100, "steps": 500},
+            "steps must be a whole number from 1 to 1500": {"model": "rnn", "longest": 20, "steps": 100_000},
+            "leave out test_lengths": {"model": "rnn", "longest": 20, "steps": 500, "test_lengths": (5,)},
+            "model must be one of rnn": {"model": "transformer", "longest": 20, "steps": 500},
+            "learning_rate must be": {"model": "rnn", "longest": 20, "steps": 500, "learning_rate": 3},
+            "give a dictionary": "lstm",
+        },
+    ),
     "even_pairs": Exercise(
         reference=lambda bits: bits[0] ^ bits[-1],
         cases=[([0, 0, 1, 1, 1, 0],), ([0, 1, 0, 1, 0, 0, 1],), ([1],), ([1, 0],), ([1, 1, 0, 1],), ([0, 1, 0, 1],)],

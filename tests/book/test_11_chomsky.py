@@ -17,12 +17,12 @@ import rope_lessons as rl
 from rope_lessons import stored
 from rope_lessons.chomsky import TASKS, blind_accuracy, playground, recurrent, results
 from rope_lessons.chomsky.blind import blind_score, token_table
-from rope_lessons.chomsky.training import PUBLISHED, REDUCED, generator
+from rope_lessons.chomsky.training import LADDER, PUBLISHED, REDUCED, generator
 from rope_lessons.figures import chomsky as figures
-from rope_lessons.models import byte_lm
 
 ROOT = Path(__file__).parents[2]
-CHAPTER = (ROOT / "book" / "11_chomsky.md").read_text("utf8")
+LESSON = (ROOT / "book" / "11_chomsky.md").read_text("utf8")
+DEEPER = (ROOT / "book" / "deeper" / "11_chomsky.md").read_text("utf8")
 
 
 def strings(symbols, low: int, high: int) -> list[list[int]]:
@@ -32,15 +32,11 @@ def strings(symbols, low: int, high: int) -> list[list[int]]:
 # --- what a task needs ---------------------------------------------------------------------------------------------
 
 
-def test_language_is_local():
-    """The chapter's first cell: windows of 8 are enough, windows of 2 are not."""
-    model, windows = byte_lm.load(), byte_lm.evaluation_windows()[::16]
-    right = {}
-    for window in (64, 8, 2):
-        plan = (rl.scheme("rope", dim=64, visible_window=window),) * 2
-        right[window] = byte_lm.evaluate(model, windows, 64, plan)[0].mean().item()
-    assert right[64] - right[8] < 0.015
-    assert right[64] - right[2] > 0.08
+def test_text_asks_for_little():
+    board = stored.results("scoreboard")["rows"].where(rung="small", metric="natural", length=512)
+    found = [f"{100 * board.where(row=row)['mean'][0]:.1f}" for row in ("window-8", "rope-window")]
+    assert found == ["61.9", "64.3"]
+    assert "to predict 61.9 % of a text, and eight times as wide a window made that 64.3 %" in LESSON
 
 
 def test_thm_chomsky_parity():
@@ -101,7 +97,7 @@ def test_thm_chomsky_window():
     assert np.mean(right) == pytest.approx(0.5 + reached / (2 * length))
     assert min(500, (5 * 16 + 1) // 2) == 40
     assert 0.5 + 40 / 1000 == 0.54
-    assert "at most 54 %" in CHAPTER
+    assert "at most 54 %" in DEEPER
 
 
 def test_a_local_model_cannot_see_its_symbol():
@@ -174,7 +170,7 @@ def test_runs_by_hand():
         seen.append("odd" if state else "even")
     assert ", ".join(seen) == "even, odd, even, even, odd"
     assert list(itertools.accumulate((1, 1, 0, -1, 1), lambda a, b: (a + b) % 5)) == [1, 2, 2, 1, 2]
-    assert "0, 1, 2, 2, 1, 2" in CHAPTER
+    assert "0, 1, 2, 2, 1, 2" in DEEPER
 
 
 EXAMPLES = {
@@ -521,6 +517,110 @@ def test_nobody_learns_the_missing_symbol():
         for way in WAYS:
             assert all(abs(mean(list(seed.values())) - 0.5) < 0.05
                        for seed in of("missing_duplicate_string", way, positions))  # fmt: skip
+
+
+# --- the ladder ----------------------------------------------------------------------------------------------------
+
+SHORT, LONG = (results.read(stored.DATA / f"{name}.json") for name in ("chomsky_ladder", "chomsky_ladder_long"))
+SIX = ("parity_check", "cycle_navigation", "reverse_string", "stack_manipulation", "duplicate_string", "odds_first")
+
+
+def way(task: str, model: str, rows=SHORT, variant: str = "plain") -> list[int]:
+    """Of each seed, percent of the way from blind to all right at 21 to 100 symbols."""
+    seeds = figures.of_seeds(rows, task=task, model=model, variant=variant)
+    return [round(100 * figures.ahead_of_blind(seed, task, 20)) for seed in seeds]
+
+
+def home(task: str, model: str) -> list[float]:
+    seeds = figures.of_seeds(SHORT, task=task, model=model, variant="plain")
+    return [figures.at_home(seed, task, 20) for seed in seeds]
+
+
+def test_the_ladder_is_whole():
+    """Six tasks, five networks, three seeds, every length."""
+    assert {row.protocol for row in SHORT} == {LADDER.digest()}
+    assert {row.protocol for row in LONG} == {replace(LADDER, steps=30_000).digest()}
+    for task in SIX:
+        for model in figures.NETWORKS:
+            seeds = figures.of_seeds(SHORT, task=task, model=model, variant="plain")
+            assert [tuple(sorted(seed)) for seed in seeds] == [LADDER.test_lengths] * 3
+
+
+def test_what_the_lesson_says_of_the_ladder():
+    for model in ("rnn", "lstm", "stack_rnn", "tape_rnn"):
+        assert way("parity_check", model) == [100, 100, 100]
+        assert max(way("duplicate_string", model) + way("odds_first", model)) < 15
+        assert max(home("duplicate_string", model) + home("odds_first", model)) < 0.5
+    assert max(way("cycle_navigation", "tape_rnn")) == 100
+    assert max(max(way("cycle_navigation", model)) for model in ("rnn", "lstm", "stack_rnn")) < 80
+    assert (max(way("reverse_string", "stack_rnn")), max(way("reverse_string", "tape_rnn"))) == (100, 96)
+    assert max(home("reverse_string", "rnn") + home("reverse_string", "lstm")) < 0.9
+    assert max(way("stack_manipulation", "stack_rnn")) == 97
+    assert max(max(way("stack_manipulation", model)) for model in ("rnn", "lstm", "tape_rnn", "transformer")) < 15
+    right = [seed[20] for seed in figures.of_seeds(SHORT, task="reverse_string", model="rnn", variant="plain")]
+    assert (round(100 * min(right)), round(100 * max(right))) == (84, 92)
+    assert "right in 84 to 92 % at 20 symbols" in LESSON
+    transformer = figures.of_seeds(SHORT, task="reverse_string", model="transformer", variant="plain")
+    assert all(seed[20] > 0.99 and seed[40] < 0.55 for seed in transformer)
+    assert sorted(way("stack_manipulation", "stack_rnn", LONG)) == [17, 100, 100]
+
+
+def test_what_the_lesson_says_of_the_transformer():
+    """The ladder upside down: at home it looks up and cannot count; an LSTM is the other way round."""
+    assert min(home("reverse_string", "transformer") + home("duplicate_string", "transformer")) > 0.985
+    assert min(home("stack_manipulation", "transformer")) > 0.9
+    assert sum(share > 0.98 for share in home("odds_first", "transformer")) == 2
+    assert max(map(abs, home("parity_check", "transformer"))) < 0.12
+    cycle = home("cycle_navigation", "transformer")
+    assert [f"{100 * share:.0f}" for share in (min(cycle), max(cycle))] == ["55", "92"]
+    assert "it gets 55 to 92 % of the way" in LESSON
+    assert sum(share > 0.99 for share in home("even_pairs", "transformer")) == 1
+    assert min(home("parity_check", "lstm") + home("cycle_navigation", "lstm") + home("even_pairs", "lstm")) > 0.9
+    assert max(home("reverse_string", "lstm")) < 0.9
+
+
+def test_random_positions_help_where_positions_were_the_trouble():
+    def beyond(task: str, variant: str, tested: str) -> float:
+        seeds = figures.of_seeds(SHORT, task=task, model="transformer", variant=variant, test_positions=tested)
+        return mean([100 * figures.ahead_of_blind(seed, task, 20) for seed in seeds])
+
+    found = {
+        task: (round(beyond(task, "plain", "plain")), round(beyond(task, "random", "grid")))
+        for task in ("reverse_string", "duplicate_string", "parity_check", "cycle_navigation")
+    }
+    assert found == {
+        "reverse_string": (9, 33),
+        "duplicate_string": (4, 26),
+        "parity_check": (0, 0),
+        "cycle_navigation": (16, 11),
+    }
+    assert "from 9 to 33 % of the way on reversing and from 4 to 26 on duplicating" in LESSON
+    assert "they do not help: 11 against 16" in LESSON
+
+
+def test_ahead_of_blind():
+    """0 for the blind predictor, 1 for all right, in between by the share."""
+    lengths = LADDER.test_lengths
+    blind = {length: blind_accuracy(TASKS["bucket_sort"], length) for length in lengths}
+    assert figures.ahead_of_blind(blind, "bucket_sort", 20) == pytest.approx(0)
+    assert figures.ahead_of_blind(dict.fromkeys(lengths, 1.0), "bucket_sort", 20) == 1
+    half = {length: (1 + accuracy) / 2 for length, accuracy in blind.items()}
+    assert figures.ahead_of_blind(half, "bucket_sort", 20) == pytest.approx(0.5)
+    assert figures.at_home(half, "bucket_sort", 20) == pytest.approx(0.5)
+
+
+def test_sensitivity():
+    """Against the definition, by turning over each symbol of each string of five bits."""
+    for task, expected in (("parity_check", 5), ("even_pairs", 2), ("reverse_string", 1), ("duplicate_string", 1)):
+        changed = 0
+        for string in strings((0, 1), 5, 5):
+            answer = TASKS[task].answer(string)
+            for i in range(5):
+                other = TASKS[task].answer([*string[:i], 1 - string[i], *string[i + 1 :]])
+                changed += sum(a != b for a, b in zip(answer, other, strict=True)) / len(answer)
+        assert changed / 32 == pytest.approx(expected)
+        assert figures.sensitivity(TASKS[task], 5) == pytest.approx(expected)
+    assert figures.sensitivity(TASKS["cycle_navigation"], 20) == 20
 
 
 # --- the explorable ------------------------------------------------------------------------------------------------
