@@ -9,7 +9,7 @@ Beside it, how long a copy takes of as many bytes as ReRoPE moves more than plai
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
@@ -36,15 +36,21 @@ def _row(device: torch.device, length: int, rounds: int) -> dict[str, Any]:
     (dim,), heads, dtype = DIMS["cpu"], HEADS["cpu"], DTYPES["cpu"]
     qkv = inputs(length, heads, dim, device, dtype)
     bent = partial(once, ours(dim, targets.WINDOW, 0.0), qkv, False)
-    kernel = partial(torch.nn.functional.scaled_dot_product_attention, *qkv, is_causal=True)
-    calls = {"rerope": bent, "rope": partial(once, plain_rope, qkv, False), "kernel": kernel, "copy": qkv[0].clone}
+    q, k, v = qkv
+    kernel = partial(torch.nn.functional.scaled_dot_product_attention, q, k, v, is_causal=True)
+    calls: dict[str, Callable[[], Any]] = {
+        "rerope": bent,
+        "rope": partial(once, plain_rope, qkv, False),
+        "kernel": kernel,
+        "copy": q.clone,
+    }
     with kernels_timed() as kernels:
         times = in_turns(calls, rounds, device, warm_up=1)
     plain, engine = targets.steps("rerope", length, backward=False)
     more = sum(step.bytes for step in engine if not step.pairs) - sum(step.bytes for step in plain if not step.pairs)
     parts = len(kernels) // (rounds + 1)  # the first round is warming up
     each = [sum(kernels[at : at + parts]) for at in range(parts, len(kernels), parts)]
-    rate = 2 * qkv[0].nbytes / median(times["copy"])
+    rate = 2 * q.nbytes / median(times["copy"])
     return {
         "what": f"rerope, w = {targets.WINDOW}, forward",
         "length": length,

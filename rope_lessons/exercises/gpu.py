@@ -109,9 +109,10 @@ class Watched(TorchDispatchMode):
         return result
 
 
-def _lab_inputs() -> tuple[Tensor, ...]:
+def _lab_inputs() -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(5, LAB_LENGTH, LAB_DIM, generator=generator, dtype=torch.float64).unbind()
+    a, b, c, d, e = torch.randn(5, LAB_LENGTH, LAB_DIM, generator=generator, dtype=torch.float64)
+    return a, b, c, d, e
 
 
 def two_matrices(near_q: Tensor, near_k: Tensor, far_q: Tensor, far_k: Tensor, v: Tensor, window: int) -> Tensor:

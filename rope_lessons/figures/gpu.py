@@ -122,7 +122,8 @@ def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
     for queries in (128, 64, 32):
         need = tile_need(queries) / 1e12
         axis.axvline(need, color=RED, linewidth=1.5, linestyle="--")
-        axis.text(need, -0.75, f"{queries}" if queries > 32 else "tiles of 32", ha="center", va="bottom", color=RED, fontsize=12)
+        name = f"{queries}" if queries > 32 else "tiles of 32"
+        axis.text(need, -0.75, name, ha="center", va="bottom", color=RED, fontsize=12)
     axis.set_yticks(range(len(LEVELS)), list(LEVELS))
     axis.set_ylim(2.5, -1.0)
     axis.set_xlim(0, 36)
@@ -175,7 +176,11 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
 @styled
 def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
     """Measured peak memory of forward and backward against the length, a panel for each device that was measured."""
-    found = {name: list(result["memory"]) for name, result in (("CPU", cpu), ("GPU", cuda)) if _has_memory(result)}
+    found = {
+        name: list(result["memory"])
+        for name, result in (("CPU", cpu), ("GPU", cuda))
+        if result and result.get("memory")
+    }
     figure, axes = new_figure(max(len(found), 1), 1, height=1 + 2.6 * max(len(found), 1), squeeze=False)
     said = [f"{name}: {targets.NOT_MEASURED}" for name in ("CPU", "GPU") if name not in found]
     for axis, (name, rows) in zip(axes[:, 0], found.items(), strict=False):
@@ -194,10 +199,6 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
     legend_below(figure, axes[0, 0])
     alt = f"Peak memory against the length, both axes logarithmic. {'. '.join(said)}."
     return figure, alt
-
-
-def _has_memory(result: Result) -> bool:
-    return result is not None and len(result.get("memory") or ()) > 0
 
 
 def _empty(axis: Any) -> str:
