@@ -56,6 +56,8 @@ def read(path: Path) -> list[Term]:
 
 def link_first(app: Any, doctree: nodes.document, docname: str) -> None:
     """Link the first use of each term of this chapter to the glossary."""
+    if GLOSSARY not in app.env.found_docs:
+        return
     terms = [term for term in read(Path(app.srcdir) / f"{GLOSSARY}.md") if term.chapter == docname]
     places = {name: anchor for (kind, name), (_, anchor) in app.env.get_domain("std").objects.items() if kind == "term"}
     for term in terms:
