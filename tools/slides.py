@@ -9,7 +9,7 @@ from bs4 import BeautifulSoup, Tag
 
 from tools import project
 
-PICTURES = ".rl-dials, .rl-explorable, .rl-figure"
+PICTURES = ".rl-dials, .rl-explorable:not(.rl-sortable), .rl-figure"  # no table on a slide
 
 PAGE = """<!DOCTYPE html>
 <html lang="en" data-theme="light"><head><meta charset="utf-8">

@@ -47,7 +47,7 @@ def read(path: Path) -> list[Term]:
         lines = block.splitlines()
         names = tuple(line for line in lines if not line.startswith(" "))
         text = " ".join(line.strip() for line in lines[len(names) :])
-        chapter = re.search(r"\{doc\}`(\d\d_\w+)`", text)
+        chapter = re.search(r"\{doc\}`(\d\d_\w+|articles_model)`", text)
         if chapter is None:
             raise ValueError(f"{names[0]} in {path.name} must name its chapter with {{doc}}")
         found.append(Term(names, text, f"book/{chapter[1]}"))

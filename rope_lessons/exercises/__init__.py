@@ -31,6 +31,7 @@ CHAPTERS = (
     "random_positions",
     "chomsky",
     "shootout",
+    "articles_model",
     "gpu",
 )
 WHOLE = 1e-9  # the tolerance for whole numbers: one more or less is wrong, however large the number is
@@ -168,6 +169,8 @@ def _results(exercise: Exercise, answer: Any) -> list:
 
 
 def _same(a: Any, b: Any, tolerance: float) -> bool:
+    if a is None or b is None or isinstance(a, str) or isinstance(b, str):
+        return bool(a == b) if type(a) is type(b) else False
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
         if isinstance(a, int) or isinstance(b, int):
             tolerance = min(tolerance, WHOLE)

@@ -66,6 +66,7 @@ CHAPTERS = (
     "scoreboard",
     "gpu",
     "tables",
+    "sortable",
 )
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"

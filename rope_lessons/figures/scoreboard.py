@@ -19,12 +19,17 @@ from rope_lessons.figures import (
     spoken,
     styled,
 )
+from rope_lessons.figures.sortable import SortableRow, SortableTable
 from rope_lessons.figures.tables import ResultTable, table
-from rope_lessons.scoreboard.summary import Pair, agreement, find, ranks, tuned_curves
+from rope_lessons.lab.rows import TableRow
+from rope_lessons.lab.table.knobs import KNOBS, knobs
+from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.scoreboard.summary import CHAPTERS, Pair, agreement, find, plain_name, ranks, tuned_curves
 from rope_lessons.stored import Table
 
 __all__ = [
     "request_table",
+    "scoreboard_chooser",
     "scoreboard_lengths",
     "scoreboard_order",
     "scoreboard_reach",
@@ -129,6 +134,130 @@ def request_table(
         head="factor",
         caption="Bytes predicted right, %; ± is half of a 95 % interval over documents and seeds.",
     )
+
+
+# --- all rows --------------------------------------------------------------------------------------------------------
+
+LABELS = {
+    "rope": "RoPE as it is", "pi": "PI", "ntk-old": "NTK-old", "ntk-fixed": "NTK-fixed", "ntk-aware": "NTK-aware",
+    "ntk-mixed": "NTK-mixed", "dynamic-ntk": "Dynamic NTK", "ntk-by-parts": "NTK-by-parts", "yarn": "YaRN",
+    "yarn-without-factor": "YaRN without its factor", "llama3": "Llama 3’s rule",
+    "by-parts-half": "NTK-by-parts from half a turn", "by-parts-half-factor": "NTK-by-parts from half a turn, factor",
+    "slowed-below-a-quarter": "Slowed: below a quarter turn", "slowed-from-a-quarter": "Slowed: a quarter turn to one",
+    "slowed-open": "Slowed: below one turn", "slowed-closed": "Slowed: from one turn on",
+    "rerope": "ReRoPE", "leaky-rerope": "Leaky ReRoPE", "self-extend": "Self-Extend",
+    "lambda": "Λ mask", "streaming": "StreamingLLM", "lm-infinite": "LM-Infinite", "window-8": "A window of 8 bytes",
+    "alibi": "ALiBi", "invleaky": "InvLeaky", "invleaky-moving": "InvLeaky, moving window",
+    "invleaky-same-residue": "InvLeaky, moving, same gaps", "invleaky-slopes": "InvLeaky, two slopes",
+    "hwfa": "HWFA", "hwfa2": "HWFA2", "sinusoidal": "Sinusoidal", "sinusoidal-shifted": "Sinusoidal, begins at 64",
+    "sinusoidal-pi": "Sinusoidal, squeezed", "learned": "Learned table", "learned-pi": "Learned table, squeezed",
+    "random-positions": "Random positions, even grid", "random-positions-ordinary": "Random positions, 0, 1, 2, …",
+    "skip-positions": "PoSE",
+}  # fmt: skip
+SHORT = (
+    "hwfa-w16", "hwfa2-w16-logn", "self-extend-w32-logn-test", "rerope-w32-logn-test", "rerope-w32", "alibi",
+    "rope-window", "streaming", "invleaky-moving-logn", "skip-positions-logn", "window-8", "yarn", "llama3",
+    "dynamic-ntk", "ntk-aware", "rope", "pi",
+)  # fmt: skip
+PLAIN = {"frequencies": "RoPE", "distance": "true", "scale": "1", "visible": "all before", "positions": "0, 1, 2, …"}
+NEEDS = {"rope": "a trained model", "rope-logn": "log n in training"}
+OUTSIDE = {"self-extend": "distance", "streaming": "positions"}  # what a method changes that no scheme can say
+CHOOSER = (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512))
+MEANT = {"rerope-w16": "ReRoPE, window 16", "rerope-w32": "ReRoPE"}  # two windows of one method
+
+
+def row_label(row: str) -> str:
+    """What readers see for the name of a row.
+
+    >>> row_label("rerope-w16-logn-test"), row_label("yarn-x4"), row_label("rope-window")
+    ('ReRoPE, window 16, log n†', 'YaRN, factor 4', 'A window of 64 bytes')
+    """
+    if row == "rope-window":
+        return "A window of 64 bytes"
+    bare, _, factor = row.partition("-x")
+    base = plain_name(bare)
+    label = next((MEANT[name] for name in MEANT if bare.startswith(name)), LABELS.get(base, base))
+    scale = ", log n†" if "-logn-test" in bare else ", log n" if "-logn" in bare and base != "hwfa" else ""
+    control = ", window of 64" if bare.endswith("-window") else ""
+    return label + (f", factor {factor}" if factor else "") + scale + control
+
+
+def scoreboard_chooser(lines: Table) -> SortableTable:
+    """Every row of the scoreboard, to be sorted and filtered; a click on a name shows the five knobs.
+
+    The controls have no rows, but plain RoPE's: by how much a row is ahead of its own is a column.
+
+    Args:
+        lines: the table of the scoreboard.
+
+    Chapter 12.
+    """
+    own, plans = lines.where(rung=RUNG), RUNGS[RUNG].rows
+    names = [name for name in dict.fromkeys(own["row"]) if not name.endswith("-window") or name == "rope-window"]
+    rows = [_chooser_row(own, name, plans[name]) for name in names]
+    at = 2
+    rows.sort(key=lambda row: -1.0 if row.values[at] is None else row.values[at] or 0.0, reverse=True)
+    return SortableTable(
+        name="scoreboard-chooser",
+        columns=("all bytes, 64", "all bytes, 512", "far copies, 512", "over a window", "needles, 512"),
+        rows=tuple(rows),
+        by=at,
+        filters={
+            "I have": {"model": "a trained model", "train": "time to train one"},
+            "What is changed": {knob: knob for knob in KNOBS},
+        },
+        head="method",
+        curve="64 → 512",
+        caption="Percent right. Over a window: points of far copies more than the same weights get when they see the "
+        "last 64 bytes only; bold where the 95 % interval is above zero. The small line is all bytes from 64 to 512. "
+        "Grey rows are controls. A click on a head sorts, one on a name opens the row.",
+    )
+
+
+def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
+    of_row = own.where(row=name)
+    training, seeds = of_row["training"][0], of_row["seeds"][0]
+    found = [find(of_row, name, *asked) for asked in CHOOSER]
+    natural, long, far, needles = (None if each is None else 100 * each.mean for each in found)
+    asked = (line for line in of_row if (line["metric"], line["length"]) == ("far copies", 512))
+    over, low = next(((line["ahead_mean"], line["ahead_low"]) for line in asked), (None, None))
+    words = knobs(plan)
+    if plan.method.attend is not None:  # no setting of the knobs
+        words |= {OUTSIDE[plain_name(name)]: "in its own attention"}
+    changed = {knob for knob, said in words.items() if said != PLAIN[knob]}
+    intervals = [
+        f"{HEADS[metric]} at {length}: {max(0.0, 100 * each.low):.1f} to {min(100.0, 100 * each.high):.1f}"
+        for (metric, length), each in zip(CHOOSER, found, strict=True)
+        if each is not None
+    ]
+    more = {
+        "needs": NEEDS.get(training, "a training of its own"),
+        "knobs": ", ".join(f"{knob}: {said}" for knob, said in words.items() if knob in changed) or "none is turned",
+        "as code": " | ".join(f"`{scheme!r}`" for scheme in dict.fromkeys(plan.method.test)),
+        "95 % intervals": "; ".join(intervals),
+        "measured on": f"{seeds} seeds, 64 documents",
+        "lesson": f"chapter {int(chapter)}" if (chapter := _chapter(name)) else "this one",
+    }
+    curve = [find(of_row, name, "natural", length) for length in (64, 128, 256, 512)]
+    return SortableRow(
+        name=row_label(name),
+        values=(natural, long, far, None if over is None else 100 * over, needles),
+        tags={
+            "I have": frozenset({"model", "train"} if training == "rope" else {"train"}),
+            "What is changed": frozenset(changed),
+        },
+        more=more,
+        short=name in SHORT,
+        curve=tuple(100 * each.mean for each in curve if each is not None),
+        sure=frozenset({3} if low is not None and low > 0 else ()),
+        apart=name in ("rope-window", "window-8"),
+    )
+
+
+def _chapter(row: str) -> str:
+    """The lesson that is about a row; plain RoPE stands in all of them."""
+    base = plain_name(row.partition("-x")[0])
+    return "02" if base == "rope" else next((chapter for chapter, bases in CHAPTERS.items() if base in bases), "")
 
 
 @styled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,24 +15,23 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
-    Choice,
-    Explorable,
     doubling_axis,
     legend_below,
     new_figure,
     styled,
-    svg_path,
 )
+from rope_lessons.figures.sortable import SortableRow, SortableTable
 from rope_lessons.kinds import KINDS
 from rope_lessons.lab.rows import OWN, TableRow
 from rope_lessons.lab.table.documents import difference
-from rope_lessons.lab.table.knobs import KNOBS, knobs
+from rope_lessons.lab.table.knobs import knobs
 from rope_lessons.lab.table.lines import Line, pick, row_names
 from rope_lessons.lab.table.published import beside_published
 from rope_lessons.lab.table.scoring import SETS
 from rope_lessons.scoreboard.summary import Pair, agreement, ranks
 
 __all__ = [
+    "shootout_layers",
     "shootout_passkey",
     "shootout_positions",
     "shootout_ranks",
@@ -43,6 +41,11 @@ __all__ = [
 
 COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 NATURAL, REPEATED = SETS
+SHORT = (  # shown first
+    "hwfa-w16", "hwfa2-w8-f1-logn", "cosa-logn-rerope-w16", "rerope-w32-logn", "rerope-w32-logn-test", "rerope-w32",
+    "invleaky-w16-logn", "kna", "window", "yarn", "dynamic-ntk", "ntk-mixed", "ntk-fixed", "rope-logn", "rope", "pi",
+    "alibi", "nope",
+)  # fmt: skip
 VARIANTS = {"plain": (BLUE, "o", 0.25), "log n† at test": (ORANGE, "D", 0.0), "log n": (GREEN, "s", -0.25)}
 GROUPS = {  # how the names of a knob's rows begin
     "frequencies": tuple(KINDS),
@@ -246,102 +249,79 @@ def shootout_passkey(lines: Sequence[Line], rows: Mapping[str, str], times: int 
     return figure, alt
 
 
-# --- the explorable: any row, its five knobs and its accuracy ------------------------------------------------------
+# --- every row -----------------------------------------------------------------------------------------------------
 
-LEFT, RIGHT, TOP, BOTTOM, SIZE = 44, 348, 56, 236, 20
-DRAWN = {NATURAL: (BLUE, "natural"), REPEATED: (ORANGE, "repeated")}
-
-
-def _at(place: int, count: int) -> float:
-    return LEFT + 10 + place * (RIGHT - LEFT - 20) / (count - 1)
-
-
-ROWS_SCRIPT = r"""
-    const row = data.rows[value.method - 1], many = data.lengths.length;
-    const x = (place) => 54 + place * 284 / (many - 1);
-    const y = (share) => 236 - 180 * (share / 10 - data.low) / (data.high - data.low);
-    const path = (shares) => "M" + shares.map((s, i) => `${x(i).toFixed(1)} ${y(s).toFixed(1)}`).join("L");
-    ["natural", "repeated"].forEach((name, number) => {
-      svg.querySelector(".curve-" + name).setAttribute("d", path(row[2 + number]));
-      svg.querySelectorAll(".dot-" + name).forEach((dot, place) => {
-        dot.setAttribute("cy", y(row[2 + number][place]).toFixed(1));
-      });
-    });
-    svg.querySelector(".title").textContent = row[0];
-    svg.querySelectorAll(".knob").forEach((text, number) => { text.textContent = data.words[row[1][number]]; });
-"""
+COLUMNS = (
+    ("natural, 64", NATURAL, 1, "accuracy"),
+    ("natural, 512", NATURAL, 8, "accuracy"),
+    ("repeated, 512", REPEATED, 8, "accuracy"),
+    ("tax", NATURAL, 1, "tax"),
+    ("needles, 512", "passkey", 8, "found"),
+)
 
 
-def _row_data(lines: Sequence[Line], rows: Mapping[str, TableRow]) -> dict[str, Any]:
-    """What the script draws from: shares in tenths of a percent, words once each."""
-    lengths = sorted({line.length for line in lines if line.metric == "accuracy" and line.row != OWN})
-    words: list[str] = []
-    found: list[list[Any]] = []
-    there = row_names(lines)
-    for name in (name for name in rows if name in there):
-        said = knobs(rows[name])
-        words += [text for text in dict.fromkeys(said.values()) if text not in words]
-        own = [line for line in lines if line.row == name and line.metric == "accuracy"]
-        curves = [[round(1000 * line.value) for line in own if line.set == kind] for kind in DRAWN]
-        found.append([full_label(name), [words.index(said[knob]) for knob in KNOBS], *curves])
-    shares = [share for _, _, *curves in found for curve in curves for share in curve]
-    low, high = 10 * (min(shares) // 100), 10 * (max(shares) // 100 + 1)
-    return {"low": low, "high": high, "lengths": lengths, "words": words, "rows": found}
-
-
-def shootout_rows(lines: Sequence[Line], rows: Mapping[str, TableRow], method: int = 1) -> Explorable:
-    """Accuracy against the length of the text and the five knobs of any row of the table."""
-    data = _row_data(lines, rows)
-    low, high, lengths = data["low"], data["high"], data["lengths"]
-    label, words, *curves = data["rows"][method - 1]
-
-    def y(share: float) -> float:
-        return BOTTOM - (BOTTOM - TOP) * (share / 10 - low) / (high - low)
-
-    grid = "".join(
-        f'<path d="M{LEFT} {y(10 * percent):.1f}H{RIGHT}" stroke="#ddd"/>'
-        f'<text x="{LEFT - 6}" y="{y(10 * percent) + 4:.1f}" text-anchor="end">{percent}</text>'
-        for percent in range(low, high + 1, 20 if high - low > 60 else 10)
+def shootout_rows(lines: Sequence[Line], rows: Mapping[str, TableRow]) -> SortableTable:
+    """Every row of the second model, to be sorted and filtered; a click on a name shows the five knobs."""
+    there = [name for name in row_names(lines) if name in rows]
+    by = 1
+    made = sorted((_row(lines, name, rows[name]) for name in there), key=lambda row: -(row.values[by] or 0.0))
+    return SortableTable(
+        name="shootout-rows",
+        columns=tuple(head for head, *_ in COLUMNS),
+        rows=tuple(made),
+        by=by,
+        filters={"What is changed": {group: group for group in GROUPS}},
+        head="method",
+        curve="64 → 1024",
+        caption="Percent right; the tax in points. The small line is natural text from 64 to 1,024 bytes.",
     )
-    grid += "".join(
-        f'<text x="{_at(place, len(lengths)):.1f}" y="{BOTTOM + 18}" text-anchor="middle">{length}</text>'
-        for place, length in enumerate(lengths)
+
+
+def _row(lines: Sequence[Line], name: str, row: TableRow) -> SortableRow:
+    found = [pick(lines, name, *asked) for _, *asked in COLUMNS]
+    intervals = [
+        f"{head}: {100 * x.low:.1f} to {100 * x.high:.1f}" for (head, *_), x in zip(COLUMNS, found, strict=True)
+    ]
+    return SortableRow(
+        name=full_label(name),
+        values=tuple(100 * line.value for line in found),
+        tags={"What is changed": frozenset({group_of(name)})},
+        more={**knobs(row), "95 % intervals": "; ".join(intervals), "on the command line": f"`{name}`"},
+        short=name in SHORT,
+        curve=tuple(100 * pick(lines, name, NATURAL, times).value for times in (1, 2, 4, 8, 16)),
+        apart=name == "window",
     )
-    reference = data["rows"][0][2]
-    xs = [_at(place, len(lengths)) for place in range(len(lengths))]
-    drawn = f'<path d="{svg_path(xs, [y(s) for s in reference])}" fill="none" stroke="{GREY}" stroke-dasharray="4 4"/>'
-    for (colour, name), curve in zip(DRAWN.values(), curves, strict=True):
-        ys = [y(share) for share in curve]
-        drawn += f'<path class="curve-{name}" d="{svg_path(xs, ys)}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
-        drawn += "".join(
-            f'<circle class="dot-{name}" cx="{a:.1f}" cy="{b:.1f}" r="4" fill="{colour}"/>'
-            for a, b in zip(xs, ys, strict=True)
-        )
-    legend = "".join(
-        f'<rect x="{x}" y="{TOP - 22}" width="14" height="4" fill="{colour}"/>'
-        f'<text x="{x + 20}" y="{TOP - 15}">{text}</text>'
-        for x, colour, text in ((LEFT, BLUE, "not repeated"), (150, ORANGE, "repeated"), (232, GREY, "RoPE, not rep."))
-    )
-    table = "".join(
-        f'<text x="6" y="{BOTTOM + 66 + SIZE * number}" fill="#555">{knob}</text>'
-        f'<text class="knob" x="84" y="{BOTTOM + 66 + SIZE * number}">{data["words"][words[number]]}</text>'
-        for number, knob in enumerate(KNOBS)
-    )
-    svg = (
-        f'<svg viewBox="0 0 360 {BOTTOM + 74 + SIZE * (len(KNOBS) - 1)}" style="width:100%;max-width:560px;height:auto;'
-        'background:none;display:block;margin:auto" font-family="sans-serif" font-size="12" fill="#1a1a1a">'
-        f'<text class="title" x="6" y="18" font-size="15" font-weight="bold">{label}</text>{legend}{grid}{drawn}'
-        f'<text x="{(LEFT + RIGHT) / 2:g}" y="{BOTTOM + 36}" text-anchor="middle">length of the text; right, %</text>'
-        f"{table}</svg>"
-    )
-    script = f"    const data = {json.dumps(data, ensure_ascii=False, separators=(',', ':'))};{ROWS_SCRIPT}"
-    told = "; ".join(f"{knob}: {data['words'][words[number]]}" for number, knob in enumerate(KNOBS))
-    alt = f"""Accuracy against the lengths {", ".join(map(str, lengths))} of one of {len(data["rows"])} methods on both
-        test sets, and its five knobs in words. At the start, {label}: {", ".join(f"{s / 10:.1f}" for s in curves[0])}
-        percent on natural text, {", ".join(f"{s / 10:.1f}" for s in curves[1])} on repeated text. {told}."""
-    caption = """Move through the methods, in the order of the table. An arrow separates what training has from what the
-        test has. Look for a method whose orange line rises with the length, and for one that is flat to the end. Which
-        knob does it turn?"""
-    names: dict[str | int | float, str] = {number: row[0] for number, row in enumerate(data["rows"], start=1)}
-    choice = (Choice("method", f"Method, of {len(names)}", names, method),)
-    return Explorable("shootout-rows", alt, caption, choice, svg, script)
+
+
+# --- which layers look far -----------------------------------------------------------------------------------------
+
+
+@styled
+def shootout_layers(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
+    """What a model gets right when some of its layers look far: a group of bars for each choice of layers.
+
+    Args:
+        found: by what looks far, the percent right of all bytes, far copies and needles.
+
+    Raises:
+        ValueError: nothing; another number of values.
+    """
+    metrics = ("all bytes", "far copies", "needles")
+    if not found or any(len(values) != len(metrics) for values in found.values()):
+        raise ValueError(f"found must have {len(metrics)} values for each choice, got {dict(found)!r}")
+    figure, axis = new_figure(height=1.2 + 0.62 * len(found))
+    said = []
+    for place, (name, values) in enumerate(found.items()):
+        for shift, (metric, value) in enumerate(zip(metrics, values, strict=True)):
+            at = place + 0.26 * (shift - 1)
+            label = metric if not place else None
+            axis.barh(at, value, height=0.24, color=(GREY, BLUE, ORANGE)[shift], label=label)
+            axis.text(value + 1, at, f"{value:.0f}", va="center", fontsize=10)
+        said.append(f"{name}: {values[0]:.0f}, {values[1]:.0f} and {values[2]:.0f}")
+    axis.set_yticks(range(len(found)), list(found))
+    axis.invert_yaxis()
+    axis.set_xlim(0, 110)
+    axis.set_xlabel("right at 512 bytes, %")
+    axis.grid(axis="y", visible=False)
+    legend_below(figure, axis)
+    return figure, f"Percent of all bytes, far copies and needles, by which layers look far. {'; '.join(said)}."

@@ -28,7 +28,7 @@ from rope_lessons.scoreboard.summary import Pair, agreement, rank_correlation
 from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
-CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
+CHAPTER = (ROOT / "book" / "deeper" / "12_shootout.md").read_text("utf8")
 N = 64
 LINES = read_table()
 ROWS = training.CONFIGS["gau-0.3m"].rows
@@ -159,20 +159,18 @@ def test_rank_correlation():
     assert rank_correlation([1, 2, 3, 4], [1, 2, 4, 3]) == pytest.approx(0.8)
 
 
-def test_explorable_says_what_the_table_says():
+def test_sortable_table_says_what_the_table_says():
     shown = rl.figures.shootout_rows(LINES, ROWS)
-    data = figures._row_data(LINES, ROWS)
-    assert len(data["rows"]) == len(ROWS)
-    for (label, words, natural, repeated), name in zip(data["rows"], ROWS, strict=True):
-        assert label == figures.full_label(name)
-        assert [data["words"][word] for word in words] == list(knobs(ROWS[name]).values())
-        for curve, kind in ((natural, NATURAL), (repeated, REPEATED)):
-            assert curve == [round(10 * percent(name, kind, times)) for times in (1, 2, 4, 8, 16)]
-            assert all(10 * data["low"] <= share <= 10 * data["high"] for share in curve)
-    assert f"one of {len(ROWS)} methods" in shown.alt
-    for name in ("alibi", "hwfa2-w8-f2"):  # any first frame can be drawn
-        number = list(ROWS).index(name) + 1
-        assert figures.full_label(name) in rl.figures.shootout_rows(LINES, ROWS, number).svg
+    by_label = {row.name: row for row in shown.rows}
+    assert len(by_label) == len(ROWS)
+    for name in ROWS:
+        row = by_label[figures.full_label(name)]
+        natural = [percent(name, NATURAL, times) for times in (1, 2, 4, 8, 16)]
+        assert row.curve == pytest.approx(natural)
+        assert row.values[:3] == pytest.approx((natural[0], natural[3], percent(name, REPEATED)))
+        assert {knob: row.more[knob] for knob in knobs(ROWS[name])} == knobs(ROWS[name])
+        assert row.more["on the command line"] == f"`{name}`"
+    assert sum(row.short for row in shown.rows) == len(figures.SHORT)
 
 
 def test_table_as_a_picture():

@@ -1,4 +1,4 @@
-"""One test for each labelled equation and theorem of chapter 12, for its figures and for its stored results."""
+"""One test for each labelled equation and theorem of the page on the articles' model, for its figures and for its stored results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import rope_lessons as rl
-from rope_lessons.exercises import shootout as exercises
+from rope_lessons.exercises import articles_model as exercises
 from rope_lessons.figures import lab as lab_figures
 from rope_lessons.lab import sizes
 from rope_lessons.lab.deep_norm import deep_norm, first_step
@@ -26,7 +26,7 @@ from rope_lessons.models.initial import TRUNCATED_STD
 from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
-CHAPTER = (ROOT / "book" / "12_shootout.md").read_text("utf8")
+CHAPTER = (ROOT / "book" / "articles_model.md").read_text("utf8")
 PARTS = results("lab_parts")
 
 
@@ -39,7 +39,7 @@ def unit_of(width: int, key_dim: int, expansion: int = 2) -> GatedAttentionUnit:
     return unit
 
 
-def test_eq_shootout_gau():
+def test_eq_articles_model_gau():
     """Number by number, with attention written out: every token, every key, every channel."""
     unit = unit_of(width=6, key_dim=4, expansion=3)
     with torch.no_grad():
@@ -71,7 +71,7 @@ def test_limits_of_the_unit():
     assert torch.allclose(unit(x, lambda q, k, v: v), (u * v) @ unit.out.weight.T)
 
 
-def test_eq_shootout_count():
+def test_eq_articles_model_count():
     for width, expansion, key_dim in ((768, 2, 128), (100, 2, 64), (6, 3, 4)):
         config = GAUConfig(width=width, layers=1, key_dim=key_dim, expansion=expansion)
         with torch.device("meta"):
@@ -93,7 +93,7 @@ def test_products_and_matrices_of_a_pair():
     assert 2 < ours / (plain.layers * plain.heads * 2 * plain.head_dim) < 2.5
 
 
-def test_thm_shootout_homogeneous():
+def test_thm_articles_model_homogeneous():
     """Powers of relu keep their weights under any scale. A softmax does not; its entropy falls."""
     x = torch.randn(50, dtype=torch.float64)
     for p, scale in itertools.product((1, 2, 3), (0.1, 1.7, 40.0)):
@@ -109,7 +109,7 @@ def test_thm_shootout_homogeneous():
 # --- the start -----------------------------------------------------------------------------------------------------
 
 
-def test_eq_shootout_first_order():
+def test_eq_articles_model_first_order():
     """For a small rate the fall of a loss is the sum, for three kinds of steps."""
     weights = torch.randn(4, 8, 8, dtype=torch.float64)
     x, direction = torch.randn(2, 16, 8, dtype=torch.float64)
@@ -127,7 +127,7 @@ def test_eq_shootout_first_order():
         assert fall.item() / 1e-6 == pytest.approx((gradient * step).sum().item(), rel=1e-3)
 
 
-def test_thm_shootout_deep_norm():
+def test_thm_articles_model_deep_norm():
     """The conditions solved by the package; and gradients of a branch that go as gain^(r - 1) / alpha."""
     for order, branches in itertools.product((2, 3), (1, 16, 24, 128)):
         for optimizer, fall in (
@@ -178,7 +178,7 @@ def test_first_steps_of_the_table():
         assert optimizer != "sgd" or plain[3] / plain[0] > 1e6
 
 
-def test_eq_shootout_truncated():
+def test_eq_articles_model_truncated():
     """By integration of the density."""
     x = torch.linspace(-2, 2, 400_001, dtype=torch.float64)
     density = (-x.square() / 2).exp()
@@ -192,7 +192,7 @@ def test_eq_shootout_truncated():
 # --- Tiger ---------------------------------------------------------------------------------------------------------
 
 
-def test_eq_shootout_tiger():
+def test_eq_articles_model_tiger():
     """The package against the two lines, for the three kinds of parameters; and the numbers by hand."""
     for kind in ("matrix", "rows", "vector"):
         theta = torch.randn(3, 5, dtype=torch.float64)
@@ -243,7 +243,7 @@ def reach(steps: int, rate: float) -> float:
     return math.prod(1 + recipe.rate(step) for step in range(steps)) - 1
 
 
-def test_thm_shootout_reach():
+def test_thm_articles_model_reach():
     """Any gradients keep the bound, and gradients of one sign reach it."""
     rates = [0.01 * (1 + step % 3) for step in range(60)]
     bound = math.prod(1 + rate for rate in rates) - 1
@@ -287,7 +287,7 @@ def test_sixteen_bits():
     assert pytest.approx(4.8e-6, rel=0.01) == 2.0**-24 / 0.0125
 
 
-def test_thm_shootout_runaway():
+def test_thm_articles_model_runaway():
     """The step towards the fixed point for any row and rate; the curve for equal entries; and the exercise."""
     signs = torch.tensor([[1.0, -1.0, -1.0, 1.0]], dtype=torch.float64)
     row = nn.Parameter(torch.randn(1, 4, dtype=torch.float64))

@@ -35,7 +35,7 @@ def tasks() -> list[tuple[str, str, str, str, Path]]:
     After an exercise comes the cell with its ``check``, then its solution.
     """
     found = []
-    for path in [ROOT / "book" / "quickstart.md", *chapter_pages(ROOT)]:
+    for path in [ROOT / "book" / "quickstart.md", *chapter_pages(ROOT), ROOT / "book" / "articles_model.md"]:
         label, stub = "", ""
         for block in walk(path.read_text("utf8"), 1, path):
             if not isinstance(block, Directive):
@@ -292,11 +292,12 @@ def changed(exercise: Exercise, change: Callable[[Any], Any]) -> Any:
     return lambda *arguments: change(exercise.reference(*arguments))
 
 
-# One returns a pair of tensors, which is neither one array nor a number; and what a lab asks for, it says itself.
+# One returns a pair of tensors and one a name, which is neither an array nor a number; and what a lab asks for, it says
+# itself.
 ONE_RESULT = {
     name: exercise
     for name, exercise in registry().items()
-    if name != "local.extra_channel" and isinstance(exercise, Exercise)
+    if name not in ("local.extra_channel", "shootout.choose") and isinstance(exercise, Exercise)
 }
 
 

@@ -218,7 +218,8 @@ def asserts(node: ast.AST) -> bool:
 
 def test_every_such_test_can_fail() -> None:
     """A test of a label contains an assertion, in itself or in a helper of its file that it calls."""
-    for path in (ROOT / "tests" / "book").glob("test_[0-9][0-9]_*.py"):
+    folder = ROOT / "tests" / "book"
+    for path in [*folder.glob("test_[0-9][0-9]_*.py"), folder / "test_articles_model.py"]:
         tree = ast.parse(path.read_text("utf8"))
         functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         asserting = {name for name, node in functions.items() if any(map(asserts, ast.walk(node)))}

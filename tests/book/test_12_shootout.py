@@ -1,0 +1,240 @@
+"""One test for each labelled equation and definition of chapter 12, and for what its text says of the scoreboard."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import rope_lessons as rl
+from rope_lessons.figures.scoreboard import LABELS, SHORT, row_label
+from rope_lessons.figures.sortable import SortableRow, SortableTable
+from rope_lessons.lab.table.knobs import knobs
+from rope_lessons.scoreboard import metrics, summary
+from rope_lessons.scoreboard.intervals import interval
+from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.stored import results
+
+ROOT = Path(__file__).parents[2]
+LESSON = (ROOT / "book" / "12_shootout.md").read_text("utf8")
+STORED = results("scoreboard")
+BOARD = STORED["rows"]
+CHOOSER = rl.figures.scoreboard_chooser(BOARD)
+ROWS = {row.name: row for row in CHOOSER.rows}
+AT_HOME, LONG, FAR, OVER, NEEDLES = range(5)
+
+
+def line(row: str, metric: str, length: int = 512) -> dict[str, float]:
+    (found,) = (each for each in BOARD if (each["row"], each["metric"], each["length"]) == (row, metric, length))
+    return found
+
+
+def percent(row: str, metric: str, length: int = 512) -> float:
+    return 100 * line(row, metric, length)["mean"]
+
+
+# --- definitions and equations -------------------------------------------------------------------------------------
+
+
+def my_far_copies(text: bytes, beyond: int, context: int) -> list[int]:
+    """By the definition, place by place: every earlier occurrence is looked at."""
+    found = []
+    for t in range(context, len(text)):
+        ends = [e for e in range(context, t) if text[e - context : e] == text[t - context : t]]
+        if ends and t - ends[-1] > beyond and text[ends[-1]] == text[t]:
+            found.append(t)
+    return found
+
+
+def test_def_shootout_far_copies():
+    random = np.random.Generator(np.random.Philox(key=3))
+    texts = [b"the cat. so. the cow", *(bytes(97 + random.integers(0, 3, size=120)) for _ in range(4))]
+    for text in texts:
+        for beyond, context in ((6, 3), (1, 2), (40, 4), (3, 1)):
+            package = metrics.far_copies(torch.tensor([list(text)]), beyond, context)[0][0]
+            assert my_far_copies(text, beyond, context) == [t + 1 for t in package.nonzero()[:, 0].tolist()]
+    assert metrics.CONTEXT == 8
+    assert "if the eight bytes before it have occurred before" in LESSON
+
+
+def test_far_copies_by_hand():
+    """The three bytes that the text looks at, and no other."""
+    text = b"the cat. so. the cow"
+    found = my_far_copies(text, 6, 3)
+    assert bytes(text[t] for t in found) == b" c"
+    assert found[0] - 13 == text.index(b" ", 0)  # 13 bytes earlier
+    assert text[text.rindex(b"o") - 3 : text.rindex(b"o")] == b"e c" == text[text.index(b"a") - 3 : text.index(b"a")]
+
+
+def test_eq_shootout_tax():
+    """Plain RoPE's accuracy at home, less that of the method; the numbers of the text."""
+    for row in ("pi", "yarn", "rerope-w32", "hwfa-w16"):
+        if line(row, "tax", 64) and line(row, "natural", 64)["seeds"] == line("rope", "natural", 64)["seeds"]:
+            assert percent(row, "tax", 64) == pytest.approx(
+                percent("rope", "natural", 64) - percent(row, "natural", 64), abs=0.01
+            )
+    assert f"PI pays {percent('pi', 'tax', 64):.0f} points, YaRN {percent('yarn', 'tax', 64):.0f}" in LESSON
+    for row in ("rope-window", "streaming", "lm-infinite", "dynamic-ntk", "rope-logn-test"):
+        assert abs(percent(row, "tax", 64)) < 0.05
+
+
+def test_eq_shootout_paired():
+    """The interval of the package is the formula, for one training; and the numbers of the lesson's table."""
+    a, b = np.array([60, 40, 70, 50.0]), np.array([57, 38, 66, 47.0])
+    for values in (a, b, a - b):
+        found = interval(values[None], np.ones(4))
+        half = 3.182446 * math.sqrt(((values - values.mean()) ** 2).sum() / (4 * 3))
+        assert found == pytest.approx((values.mean(), values.mean() - half, values.mean() + half), abs=1e-4)
+    assert "(3.18 for four documents, 2.0 for many)" in LESSON
+    alone, paired = (interval(values[None], np.ones(4)) for values in (a, a - b))
+    assert round((alone.high - alone.low) / 2, -1) == 20
+    assert 1 < (paired.high - paired.low) / 2 < 1.5
+    for values in (a, b):
+        assert " | ".join(f"{value:g}" for value in (*values, values.mean())) in LESSON
+
+
+# --- the table -----------------------------------------------------------------------------------------------------
+
+
+def test_the_chooser_has_every_row_and_its_numbers():
+    names = [name for name in dict.fromkeys(BOARD["row"]) if not name.endswith("-window") or name == "rope-window"]
+    assert len(ROWS) == len(CHOOSER.rows) == len(names)
+    plans = RUNGS["small"].rows
+    for name in names:
+        row = ROWS[row_label(name)]
+        if row.values[LONG] is None:
+            assert name == "learned"  # no rows for longer texts
+            continue
+        assert row.values[LONG] == pytest.approx(percent(name, "natural"))
+        assert row.values[FAR] == pytest.approx(percent(name, "far copies"))
+        assert row.values[NEEDLES] == pytest.approx(percent(name, "needle"))
+        ahead = line(name, "far copies")["ahead_mean"]
+        assert row.values[OVER] == (None if ahead is None else pytest.approx(100 * ahead))
+        assert (OVER in row.sure) is (ahead is not None and line(name, "far copies")["ahead_low"] > 0)
+        assert row.short is (name in SHORT)
+        turned = {knob for knob, said in knobs(plans[name]).items() if f"{knob}: {said}" in row.more["knobs"]}
+        assert turned <= row.tags["What is changed"]
+    assert set(SHORT) <= set(names)
+    assert not [name for name in names if summary.plain_name(name.partition("-x")[0]) not in LABELS]
+
+
+def test_needs_and_chapters_of_rows():
+    assert ROWS["YaRN"].more["needs"] == "a trained model"
+    assert ROWS["ReRoPE, log n"].more["needs"] == "log n in training"
+    assert ROWS["HWFA"].more["needs"] == "a training of its own"
+    assert ROWS["YaRN"].more["lesson"] == "chapter 5"
+    assert "model" in ROWS["YaRN"].tags["I have"]
+    assert ROWS["HWFA"].tags["I have"] == {"train"}
+    assert "distance" in ROWS["Self-Extend"].tags["What is changed"]
+    assert ROWS["RoPE as it is"].more["knobs"] == "none is turned"
+
+
+def test_a_sortable_table_refuses_what_it_cannot_show():
+    row = SortableRow("a", (1.0, 2.0))
+    with pytest.raises(ValueError, match="rows must have 1 values each, got 2 in 'a'"):
+        SortableTable("x", ("one",), (row,), 0)
+    with pytest.raises(ValueError, match="rows must be sorted by 'one', the largest first"):
+        SortableTable("x", ("one", "two"), (row, SortableRow("b", (3.0, 0.0))), 0)
+
+
+def test_a_sortable_table_as_text():
+    shown = SortableTable("x", ("one",), (SortableRow("a", (2.0,)), SortableRow("bb", (None,))), 0, head="name")
+    assert repr(shown) == "name  one\na   2.0\nbb    –"
+
+
+# --- what the text says --------------------------------------------------------------------------------------------
+
+
+def test_the_guide():
+    trained = {name: row for name, row in ROWS.items() if row.more["needs"] == "a trained model"}
+    most = max(trained, key=lambda name: trained[name].values[NEEDLES] or 0)
+    assert most == "ReRoPE, log n†"
+    for column in (AT_HOME, LONG, FAR):
+        extend, rerope = (ROWS[name].values[column] for name in ("Self-Extend, log n†", "ReRoPE, log n†"))
+        assert abs(extend - rerope) < 1
+    for name in ("YaRN", "Llama 3’s rule"):
+        assert percent("rope", "natural", 64) - ROWS[name].values[AT_HOME] == pytest.approx(4, abs=0.3)
+    assert percent("rope-window", "natural") - percent("yarn", "natural") == pytest.approx(8, abs=0.5)
+    assert percent("rope-window", "far copies") - percent("yarn", "far copies") == pytest.approx(4, abs=0.5)
+    for column in (LONG, FAR, OVER, NEEDLES):
+        best = max((row for row in ROWS.values() if row.name != "Sinusoidal, squeezed"),
+                   key=lambda row: -math.inf if row.values[column] is None else row.values[column])  # fmt: skip
+        assert best.name == "HWFA"
+    assert max(row.values[AT_HOME] for row in ROWS.values()) == ROWS["HWFA"].values[AT_HOME]
+    for name in ("PoSE, log n", "InvLeaky, moving window, log n"):
+        assert 88 < ROWS[name].values[NEEDLES] < 92  # nine of ten
+        assert ROWS[name].values[LONG] < percent(
+            f"{'skip-positions' if 'PoSE' in name else 'invleaky-moving'}-logn-window", "natural"
+        )
+
+
+def test_keys_of_hwfa():
+    layers = RUNGS["small"].rows["hwfa-w16"].method.test
+    assert sorted(layer.visible_window or 512 for layer in layers) == [16, 16, 16, 512]
+    assert "$3 \\cdot 16 + 512 = 560$ where all others read 2,048" in LESSON
+    assert pytest.approx(1 / 4, abs=0.001) == (3 * 16 + 32_768) / (4 * 32_768)
+
+
+def test_no_row_that_only_changes_frequencies_is_over_its_window():
+    sure = {row.name for row in CHOOSER.rows if OVER in row.sure}
+    only = {row.name for row in CHOOSER.rows if row.tags["What is changed"] == {"frequencies"}}
+    assert len(only) == 20
+    assert not sure & only
+    bent = {row.name for row in CHOOSER.rows if row.name.startswith(("ReRoPE", "Leaky", "Self-Extend"))}
+    assert sure == bent | {"ALiBi", "HWFA", "Sinusoidal, squeezed"}
+    hwfa2 = line("hwfa2-w16-logn", "far copies")
+    assert hwfa2["ahead_mean"] > 0 > hwfa2["ahead_low"]
+    assert 100 * (hwfa2["ahead_high"] - hwfa2["ahead_low"]) == pytest.approx(27.6, abs=1)
+
+
+def test_numbers_of_the_metrics():
+    assert round(100 * STORED["tests"]["small"]["far_copies"]) == 12
+    assert f"a window has {percent('rope-window', 'far copies'):.0f} %" in LESSON
+    assert f"plain RoPE finds {percent('rope', 'needle', 64):.0f} % of them" in LESSON
+    assert STORED["recipes"]["small"]["needles"] == 0.5  # half of the windows
+    behind = [row for row in CHOOSER.rows if row.tags["What is changed"] == {"frequencies"}]
+    assert all(row.values[LONG] < percent("window-8", "natural") for row in behind)
+
+
+def test_what_log_n_decides():
+    bare, scaled = (percent(row, "needle") for row in ("rerope-w32", "rerope-w32-logn-test"))
+    assert f"ReRoPE: {bare:.0f}. ReRoPE with $\\log n^\\dagger$: {scaled:.0f}." in LESSON
+    at_home = {percent(row, "needle", 64) for row in ("rerope-w32", "rerope-w32-logn-test")}
+    assert len(at_home) == 1
+    assert f"which finds {at_home.pop():.0f} %" in LESSON
+    assert 0.5 < percent("rerope-w32-logn-test", "natural") - percent("rerope-w32", "natural") < 1.5
+    from rope_lessons.lab.table.lines import pick, read_table
+
+    second = read_table()
+    home = [pick(second, name, "passkey", 1, "found").value for name in ("hwfa2-w8-f1", "hwfa2-w8-f1-logn")]
+    far = [pick(second, name, "passkey", 8, "found").value for name in ("hwfa2-w8-f1", "hwfa2-w8-f1-logn")]
+    assert f"finds {home[0]:.0%} of its needles at home".replace("%", " %") in LESSON
+    assert "and {:.0%} with it. At 512 it finds {:.0%} and {:.0%}.".format(home[1], *far).replace("%", " %") in LESSON
+
+
+def test_the_orders():
+    pairs = {metric: summary.beside_published(BOARD, metric) for metric in ("natural", "repeated")}
+    assert {len(both) for both in pairs.values()} == {23}
+    assert "Twenty-three of our rows" in LESSON
+    for both in pairs.values():
+        found = summary.agreement(both)
+        assert found.better_half < 0.5 < 0.8 < found.all
+    there = sorted(pairs["natural"], key=lambda pair: -pair.there)
+    here = sorted(pairs["natural"], key=lambda pair: -pair.here)
+    assert here[0].row == "hwfa-w16" == there[7].row  # our first and their eighth
+
+
+def test_layers_are_drawn():
+    shown = rl.figures.shootout_layers({"no layer": [64.1, 71.3, 33.3], "layer 2": [64.1, 71.4, 95.8]})
+    assert "layer 2: 64, 71 and 96" in shown.alt
+    with pytest.raises(ValueError, match="found must have 3 values for each choice"):
+        rl.figures.shootout_layers({"x": [1.0]})
+
+
+def test_labels_of_the_lesson_have_tests():
+    for label in re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", LESSON):
+        assert f"test_{label.replace('-', '_')}" in globals()
