@@ -204,13 +204,13 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
         by=at,
         filters={
             "I have": {"model": "a trained model", "train": "time to train one"},
-            "What is changed": {knob: knob for knob in KNOBS},
+            "Changed": {knob: knob for knob in KNOBS},
         },
         head="method",
         curve="64 → 512",
-        caption="Percent right. Over a window: points of far copies more than the same weights get when they see the "
-        "last 64 bytes only; bold where the 95 % interval is above zero. The small line is all bytes from 64 to 512. "
-        "Grey rows are controls. A click on a head sorts, one on a name opens the row.",
+        caption="Percent right. Over a window: points of far copies more than the same weights get with the last 64 "
+        "bytes alone, bold where that is sure. The small line is all bytes from 64 to 512; grey rows are controls. "
+        "A click on a head sorts, one on a name opens the row.",
     )
 
 
@@ -244,7 +244,7 @@ def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
         values=(natural, long, far, None if over is None else 100 * over, needles),
         tags={
             "I have": frozenset({"model", "train"} if training == "rope" else {"train"}),
-            "What is changed": frozenset(changed),
+            "Changed": frozenset(changed),
         },
         more=more,
         short=name in SHORT,

@@ -270,7 +270,7 @@ def shootout_rows(lines: Sequence[Line], rows: Mapping[str, TableRow]) -> Sortab
         columns=tuple(head for head, *_ in COLUMNS),
         rows=tuple(made),
         by=by,
-        filters={"What is changed": {group: group for group in GROUPS}},
+        filters={"Changed": {group: group for group in GROUPS}},
         head="method",
         curve="64 → 1024",
         caption="Percent right; the tax in points. The small line is natural text from 64 to 1,024 bytes.",
@@ -285,7 +285,7 @@ def _row(lines: Sequence[Line], name: str, row: TableRow) -> SortableRow:
     return SortableRow(
         name=full_label(name),
         values=tuple(100 * line.value for line in found),
-        tags={"What is changed": frozenset({group_of(name)})},
+        tags={"Changed": frozenset({group_of(name)})},
         more={**knobs(row), "95 % intervals": "; ".join(intervals), "on the command line": f"`{name}`"},
         short=name in SHORT,
         curve=tuple(100 * pick(lines, name, NATURAL, times).value for times in (1, 2, 4, 8, 16)),

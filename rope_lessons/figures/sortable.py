@@ -22,9 +22,9 @@ STYLE = f"""
 .rl-sortable{{max-width:none}}
 .rl-sortable table{{width:100%;border-collapse:collapse;margin:.6em 0 0;font-variant-numeric:tabular-nums;
 font-size:15px;line-height:1.3}}
-.rl-sortable th,.rl-sortable td{{padding:4px 8px;text-align:right;border:0;background:none;color:inherit;
+.rl-sortable th,.rl-sortable td{{padding:2px 6px;text-align:right;border:0;background:none;color:inherit;
 border-bottom:1px solid {themed("line")}}}
-.rl-sortable th:first-child{{text-align:left;padding-left:0;font-weight:400}}
+.rl-sortable th:first-child{{text-align:left;padding-left:0;font-weight:400;width:34%}}
 .rl-sortable thead th{{font-weight:600;vertical-align:bottom;border-bottom-width:2px}}
 .rl-sortable thead button,.rl-sortable tbody button{{font:inherit;color:inherit;background:none;border:0;padding:2px 0;
 min-height:28px;text-align:inherit;border-radius:0;cursor:pointer}}
@@ -40,8 +40,11 @@ font-size:14px}}
 .rl-sortable tr.rl-more dt{{font-weight:600;margin:0}}
 .rl-sortable tr.rl-more dd{{margin:0}}
 .rl-sortable tr.rl-more code{{white-space:pre-wrap;overflow-wrap:anywhere}}
-.rl-sortable svg{{display:block;width:72px;height:24px;margin-left:auto;background:none;filter:none}}
-.rl-sortable .rl-count{{font-size:14px;margin:8px 0 0}}
+.rl-sortable svg{{display:block;width:60px;height:20px;margin-left:auto;background:none;filter:none}}
+.rl-sortable .rl-count{{font-size:14px;margin:4px 0 0}}
+.rl-sortable .rl-controls .rl-knob{{margin-top:5px}}
+.rl-sortable .rl-controls .rl-name{{flex-basis:7.5em}}
+.rl-sortable .rl-controls button{{min-height:30px;padding:0 9px}}
 @media (max-width:600px){{
 .rl-sortable th,.rl-sortable td{{padding:3px 2px;font-size:14px}}
 .rl-sortable table,.rl-sortable thead,.rl-sortable tbody{{display:block}}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from playwright.sync_api import Browser, Locator
 
 import rope_lessons as rl
 from rope_lessons.figures.scoreboard import LABELS, SHORT, row_label
 from rope_lessons.figures.sortable import SortableRow, SortableTable
 from rope_lessons.lab.table.knobs import knobs
+from rope_lessons.lab.table.lines import pick, read_table, row_names
 from rope_lessons.scoreboard import metrics, summary
 from rope_lessons.scoreboard.intervals import interval
 from rope_lessons.scoreboard.recipe import RUNGS
@@ -117,7 +120,7 @@ def test_the_chooser_has_every_row_and_its_numbers():
         assert (OVER in row.sure) is (ahead is not None and line(name, "far copies")["ahead_low"] > 0)
         assert row.short is (name in SHORT)
         turned = {knob for knob, said in knobs(plans[name]).items() if f"{knob}: {said}" in row.more["knobs"]}
-        assert turned <= row.tags["What is changed"]
+        assert turned <= row.tags["Changed"]
     assert set(SHORT) <= set(names)
     assert not [name for name in names if summary.plain_name(name.partition("-x")[0]) not in LABELS]
 
@@ -129,7 +132,7 @@ def test_needs_and_chapters_of_rows():
     assert ROWS["YaRN"].more["lesson"] == "chapter 5"
     assert "model" in ROWS["YaRN"].tags["I have"]
     assert ROWS["HWFA"].tags["I have"] == {"train"}
-    assert "distance" in ROWS["Self-Extend"].tags["What is changed"]
+    assert "distance" in ROWS["Self-Extend"].tags["Changed"]
     assert ROWS["RoPE as it is"].more["knobs"] == "none is turned"
 
 
@@ -181,7 +184,7 @@ def test_keys_of_hwfa():
 
 def test_no_row_that_only_changes_frequencies_is_over_its_window():
     sure = {row.name for row in CHOOSER.rows if OVER in row.sure}
-    only = {row.name for row in CHOOSER.rows if row.tags["What is changed"] == {"frequencies"}}
+    only = {row.name for row in CHOOSER.rows if row.tags["Changed"] == {"frequencies"}}
     assert len(only) == 20
     assert not sure & only
     bent = {row.name for row in CHOOSER.rows if row.name.startswith(("ReRoPE", "Leaky", "Self-Extend"))}
@@ -196,7 +199,7 @@ def test_numbers_of_the_metrics():
     assert f"a window has {percent('rope-window', 'far copies'):.0f} %" in LESSON
     assert f"plain RoPE finds {percent('rope', 'needle', 64):.0f} % of them" in LESSON
     assert STORED["recipes"]["small"]["needles"] == 0.5  # half of the windows
-    behind = [row for row in CHOOSER.rows if row.tags["What is changed"] == {"frequencies"}]
+    behind = [row for row in CHOOSER.rows if row.tags["Changed"] == {"frequencies"}]
     assert all(row.values[LONG] < percent("window-8", "natural") for row in behind)
 
 
@@ -207,10 +210,10 @@ def test_what_log_n_decides():
     assert len(at_home) == 1
     assert f"which finds {at_home.pop():.0f} %" in LESSON
     assert 0.5 < percent("rerope-w32-logn-test", "natural") - percent("rerope-w32", "natural") < 1.5
-    from rope_lessons.lab.table.lines import pick, read_table
-
     second = read_table()
     home = [pick(second, name, "passkey", 1, "found").value for name in ("hwfa2-w8-f1", "hwfa2-w8-f1-logn")]
+    at_home = [pick(second, name, "passkey", 1, "found").value for name in row_names(second)]
+    assert sum(value < 0.1 for value in at_home) / len(at_home) == pytest.approx(1 / 3, abs=0.05)
     far = [pick(second, name, "passkey", 8, "found").value for name in ("hwfa2-w8-f1", "hwfa2-w8-f1-logn")]
     assert f"finds {home[0]:.0%} of its needles at home".replace("%", " %") in LESSON
     assert "and {:.0%} with it. At 512 it finds {:.0%} and {:.0%}.".format(home[1], *far).replace("%", " %") in LESSON
@@ -238,3 +241,57 @@ def test_layers_are_drawn():
 def test_labels_of_the_lesson_have_tests():
     for label in re.findall(r":label: ((?:eq|thm|lem|cor|def)-[\w-]+)", LESSON):
         assert f"test_{label.replace('-', '_')}" in globals()
+
+
+# --- in a browser --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(browser: Browser, server: str) -> Iterator[Locator]:
+    tab = browser.new_page(viewport={"width": 390, "height": 844})
+    tab.set_default_timeout(60_000)
+    tab.goto(f"{server}/book/12_shootout.html", wait_until="domcontentloaded")
+    yield tab.locator("#rl-scoreboard-chooser")
+    tab.close()
+
+
+def shown_names(table: Locator) -> list[str]:
+    heads = "(t) => [...t.querySelectorAll('tr[data-row]:not([hidden]) th')].map((h) => h.innerText)"
+    names: list[str] = table.evaluate(heads)
+    return names
+
+
+@pytest.mark.book
+@pytest.mark.browser
+def test_the_table_is_sorted_filtered_and_opened(table: Locator) -> None:
+    assert shown_names(table) == [row.name for row in CHOOSER.rows if row.short]
+    table.get_by_role("button", name="needles, 512").click()
+    needles = [ROWS[name].values[NEEDLES] for name in shown_names(table)]
+    assert needles == sorted(needles, reverse=True)
+    table.get_by_role("button", name="needles, 512").click()
+    needles = [ROWS[name].values[NEEDLES] for name in shown_names(table)]
+    assert needles == sorted(needles)
+    table.get_by_role("button", name=f"all {len(ROWS)}").click()
+    table.get_by_role("button", name="a trained model").click()
+    table.get_by_role("button", name="frequencies").click()
+    free = [row for row in CHOOSER.rows if "model" in row.tags["I have"]]
+    wanted = {row.name for row in free if "frequencies" in row.tags["Changed"]}
+    assert set(shown_names(table)) == wanted
+    assert table.locator(".rl-count").inner_text() == f"{len(wanted)} of {len(ROWS)} rows"
+    yarn = table.get_by_role("button", name="YaRN", exact=True)
+    assert not table.locator("tr.rl-more:visible").count()
+    yarn.focus()
+    yarn.press("Enter")
+    opened = table.locator("tr.rl-more:visible")
+    assert "FrequencySpec('yarn'" in opened.inner_text()
+    assert yarn.get_attribute("aria-expanded") == "true"
+
+
+@pytest.mark.book
+@pytest.mark.browser
+def test_without_a_script_every_row_is_there(browser: Browser, server: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(f"{server}/book/12_shootout.html", wait_until="domcontentloaded")
+    assert tab.locator("#rl-scoreboard-chooser tr[data-row]:visible").count() == len(ROWS)
+    context.close()

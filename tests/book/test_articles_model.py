@@ -1,4 +1,4 @@
-"""One test for each labelled equation and theorem of the page on the articles' model, for its figures and for its stored results."""
+"""One test for each equation and theorem of the page on the articles' model, its figures and its stored results."""
 
 from __future__ import annotations
 
