@@ -1,12 +1,13 @@
 """Write the files of a release into ``dist``: ``python -m tools.release [TAG]``, after ``make book``.
 
-The source archive, the wheel that is built from it, and the book to be read offline. With a tag, its version must be
-that of the package.
+The source archive, the wheel that is built from it, the book to be read offline, the cheat sheet as a PDF, and the
+checksums of all of them. With a tag, its version must be that of the package.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import rope_lessons as rl
+from tools.cheat_sheet import print_sheet
 from tools.project import ROOT
+
+CHECKSUMS = "SHA256SUMS"
 
 
 def build_package(sources: Path, out: Path) -> tuple[Path, Path]:
@@ -55,6 +59,14 @@ def pack_book(html: Path, out: Path) -> Path:
     return Path(shutil.make_archive(str(out / name), "zip", html))
 
 
+def write_checksums(dist: Path) -> Path:
+    """A line for each file, as ``sha256sum --check`` reads them."""
+    files = sorted(path for path in dist.iterdir() if path.name != CHECKSUMS)
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+    (dist / CHECKSUMS).write_text("".join(lines), "utf8")
+    return dist / CHECKSUMS
+
+
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.release", description=__doc__)
     parser.add_argument(
@@ -66,7 +78,10 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> None:
     dist = root / "dist"
     shutil.rmtree(dist, ignore_errors=True)
     dist.mkdir()
-    for path in (pack_book(root / "_build" / "html", dist), *build_package(root, dist)):
+    html, sheet = root / "_build" / "html", dist / f"rope-lessons-cheat-sheet-{rl.__version__}.pdf"
+    book = pack_book(html, dist)
+    print_sheet(html, sheet)
+    for path in (book, sheet, *build_package(root, dist), write_checksums(dist)):
         print(f"wrote {path.relative_to(root)}")
 
 

@@ -67,6 +67,7 @@ CHAPTERS = (
     "gpu",
     "tables",
     "sortable",
+    "cheat",
 )
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"

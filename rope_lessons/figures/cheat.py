@@ -1,0 +1,309 @@
+"""The cheat sheet: a picture, a formula, a line of code and what was measured, a row for each method. Chapter 12."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rope_lessons.figures.explorable import svg_path
+from rope_lessons.figures.theme import themed
+from rope_lessons.schemes import Scheme, scheme
+from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.scoreboard.summary import find
+from rope_lessons.sinusoidal import rope_frequencies
+from rope_lessons.stored import Table, results
+
+__all__ = ["CheatSheet", "cheat_sheet"]
+
+WIDE, HIGH = 96, 40  # of a picture
+KNOBS = {
+    "frequencies": "Turn the frequencies ω",
+    "distance": "Bend the distance Δ",
+    "scale": "Scale the scores",
+    "visible": "Hide keys, or push them down",
+    "positions": "Change the positions in training",
+}
+
+STYLE = f"""
+.rl-cheat{{border-collapse:collapse;width:100%;font-size:14px;line-height:1.3}}
+.rl-cheat th,.rl-cheat td{{padding:5px 8px;text-align:left;border:0;border-bottom:1px solid {themed("line")};
+background:none;color:inherit;vertical-align:middle}}
+.rl-cheat thead th{{font-weight:600;vertical-align:bottom;border-bottom-width:2px}}
+.rl-cheat .rl-number{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}
+.rl-cheat tr.rl-knob-head th{{font-weight:700;padding-top:12px;border-bottom-width:2px}}
+.rl-cheat tbody th{{font-weight:600}}
+.rl-cheat code{{font-size:12px;white-space:normal;overflow-wrap:anywhere;background:none;border:0;padding:0;
+color:inherit}}
+.rl-cheat svg{{display:block;width:{WIDE}px;height:{HIGH}px;background:none;filter:none}}
+.rl-cheat sub,.rl-cheat sup{{line-height:0}}
+.rl-cheat-sheet{{container-type:inline-size}}
+@container (max-width:900px){{
+.rl-cheat,.rl-cheat tbody{{display:block;width:100%}}
+.rl-cheat thead{{display:none}}
+.rl-cheat tr{{display:grid;grid-template-columns:{WIDE + 14}px repeat(4,minmax(0,1fr));padding:10px 0;
+border-bottom:1px solid {themed("line")}}}
+.rl-cheat td,.rl-cheat tbody th{{display:block;padding:2px 6px 2px 0;border:0;grid-column:2/-1}}
+.rl-cheat td:first-child{{grid-column:1;grid-row:1/span 5}}
+.rl-cheat tr.rl-knob-head th{{grid-column:1/-1;font-size:16px}}
+.rl-cheat td.rl-short{{grid-column:auto;text-align:left;white-space:normal;padding-top:5px}}
+.rl-cheat td.rl-short::before{{content:attr(data-head);display:block;font-size:12px;opacity:.85}}
+.rl-cheat td.rl-ships::before{{content:"ships: ";opacity:.85}}
+.rl-cheat tr[data-ships=no] td.rl-ships{{display:none}}
+}}
+""".strip()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method on the sheet.
+
+    Args:
+        name: what it is called.
+        knob: the one it turns, of :data:`KNOBS`.
+        formula: HTML.
+        code: a Python expression, with ``rl``, the head size ``d``, the training length ``N``, the ``factor``, and the
+            number of ``layers``.
+        row: of the scoreboard, which measured just that; none where it is empty.
+        trains: whether a model has to be trained for it.
+        ships: who has it, as its lesson says.
+        chapter: of its lesson.
+        draw: the picture.
+    """
+
+    name: str
+    knob: str
+    formula: str
+    code: str
+    row: str
+    trains: bool
+    ships: str
+    chapter: int
+    draw: Callable[[], str]
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+def _svg(inside: str, alt: str) -> str:
+    return f'<svg viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{html.escape(alt, quote=True)}">{inside}</svg>'
+
+
+def _speeds(made: Scheme, alt: str, length: int = 512) -> str:
+    """A bar for each pair, from fast to slow: what is left of its speed."""
+    frequencies = made.frequencies
+    assert frequencies is not None
+    left = (frequencies(length if frequencies.needs_length else None) / rope_frequencies(frequencies.dim)).tolist()
+    step = WIDE / len(left)
+    bars = "".join(
+        f'<rect x="{step * at + 0.8:.1f}" y="{HIGH - 2 - (HIGH - 4) * share:.1f}" width="{step - 1.6:.1f}" '
+        f'height="{(HIGH - 4) * share:.1f}" fill="{themed("blue")}"/>'
+        for at, share in enumerate(left)
+    )
+    top = f'<path d="M0 2H{WIDE}" stroke="{themed("grey")}" stroke-dasharray="3 3" fill="none"/>'
+    return _svg(bars + top, alt)
+
+
+def _curve(values: Sequence[float], most: float, line: float | None, alt: str) -> str:
+    """Values from left to right, and a dashed line for what training had."""
+    xs = [2 + (WIDE - 4) * at / (len(values) - 1) for at in range(len(values))]
+    ys = [HIGH - 3 - (HIGH - 6) * min(1.0, value / most) for value in values]
+    drawn = f'<path d="{svg_path(xs, ys)}" fill="none" stroke="{themed("blue")}" stroke-width="2.5"/>'
+    if line is not None:
+        at = HIGH - 3 - (HIGH - 6) * line / most
+        drawn += f'<path d="M0 {at:.1f}H{WIDE}" stroke="{themed("grey")}" stroke-dasharray="3 3" fill="none"/>'
+    return _svg(drawn, alt)
+
+
+def _bent(shown: Callable[[float], float], alt: str) -> str:
+    return _curve([shown(distance) for distance in range(0, 193, 4)], 128.0, 64.0, alt)
+
+
+def _mask(weight: Callable[[int, int], float], alt: str, at: float = 28.0, size: int = 10) -> str:
+    cell = (HIGH - 2) / size
+    cells = "".join(
+        f'<rect x="{at + cell * j:.1f}" y="{1 + cell * i:.1f}" width="{cell - 0.5:.1f}" height="{cell - 0.5:.1f}" '
+        f'fill="{themed("blue") if weight(i, j) > 0 else themed("line")}"'
+        + (f' fill-opacity="{weight(i, j):.2f}"' if 0 < weight(i, j) < 1 else "")
+        + "/>"
+        for i in range(size)
+        for j in range(i + 1)
+    )
+    return _svg(cells, alt) if alt else cells
+
+
+def _hybrid() -> str:
+    near = _mask(lambda i, j: float(i - j < 3), "", at=4)
+    return _svg(near + _mask(lambda i, j: 1.0, "", at=54), "a window in most layers; one layer sees everything")
+
+
+def _ticks(positions: Sequence[int], alt: str) -> str:
+    most = max(positions)
+    ticks = "".join(
+        f'<path d="M{3 + (WIDE - 6) * p / most:.1f} 12V28" stroke="{themed("blue")}" stroke-width="2.5"/>'
+        for p in positions
+    )
+    return _svg(f'<path d="M0 28H{WIDE}" stroke="{themed("grey")}"/>{ticks}', alt)
+
+
+def _kind(name: str, alt: str, **options: Any) -> Callable[[], str]:
+    return lambda: _speeds(scheme(name, dim=32, **options), alt)
+
+
+def _log_n(clipped: bool) -> str:
+    alt = "the factor grows with the logarithm of the number of keys" + (", and is never below 1" * clipped)
+    values = [math.log(n) / math.log(64) for n in range(16, 513, 8)]
+    return _curve([max(1.0, v) if clipped else v for v in values], 1.6, 1.0, alt)
+
+
+# --- the methods -----------------------------------------------------------------------------------------------------
+
+_F, _N = "factor=factor", "train_length=N"
+METHODS_ON_IT: tuple[Entry, ...] = (
+    Entry("RoPE", "frequencies", "ω<sub>t</sub> = b<sup>−2t/d</sup>", 'rl.scheme("rope", dim=d)', "rope", False,
+          "Llama; a part of each head in GPT-NeoX", 2, _kind("rope", "every pair at its own speed")),
+    Entry("PI", "frequencies", "ω<sub>t</sub>/κ", f'rl.scheme("pi", dim=d, {_F})', "pi", False,
+          "transformers, type linear", 3, _kind("pi", "every pair an eighth as fast", factor=8.0)),
+    Entry("NTK-aware", "frequencies", "b → b·κ<sup>d/(d−2)</sup>", f'rl.scheme("ntk-aware", dim=d, {_F})', "ntk-aware",
+          False, "any config with a larger rope_theta", 3,
+          _kind("ntk-aware", "fast pairs keep their speed, the slowest has an eighth", factor=8.0)),
+    Entry("Dynamic NTK", "frequencies", "NTK-aware with κL/N − κ + 1 for κ, by request",
+          f'rl.scheme("dynamic-ntk", dim=d, {_F}, {_N})', "dynamic-ntk", False, "transformers, type dynamic", 3,
+          _kind("dynamic-ntk", "as NTK-aware, for the length of the request", factor=8.0, train_length=64)),
+    Entry("NTK-mixed", "frequencies", "ω<sub>t</sub>·exp(−a (t+1)<sup>b</sup>)", f'rl.scheme("ntk-mixed", dim=d, {_F})',
+          "ntk-mixed", False, "vLLM reads a key mixed_b", 4,
+          _kind("ntk-mixed", "every pair slower, the slow ones more", factor=8.0)),
+    Entry("Llama 3’s rule", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, by the turns in N; a ramp between",
+          f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", False, "Llama 3.1", 5,
+          _kind("llama3", "pairs with few turns an eighth as fast, a ramp, the others as they were", factor=8.0,
+                train_length=64)),
+    Entry("YaRN", "frequencies", "as Llama 3’s, scores × (0.1 ln κ + 1)²", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
+          "yarn", False, "Qwen2.5, gpt-oss", 5,
+          _kind("yarn", "a ramp from the fast pairs to the slow ones", factor=8.0, train_length=64)),
+    Entry("ReRoPE, log n†", "distance", "min(Δ, w)",
+          'rl.scheme("rerope", dim=d, window=N // 2, scale=rl.LogN(N, clip=True))', "rerope-w32-logn-test", False,
+          "", 8, lambda: _bent(lambda x: min(x, 32), "the distance that is shown grows to the window and stops")),
+    Entry("Leaky ReRoPE, log n†", "distance", "Δ &lt; w: Δ, else w + (Δ − w)/k",
+          'rl.scheme("leaky-rerope", dim=d, window=N // 2, slope=1 / (2 * factor), scale=rl.LogN(N, clip=True))',
+          "leaky-rerope-w32-logn-test", False, "", 8,
+          lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) / 16, "beyond the window distances grow slowly")),
+    Entry("Self-Extend, log n†", "distance", "Δ &lt; w: Δ, else by groups of k",
+          'rl.METHODS["self-extend"](layers=layers, dim=d, window=N // 2, group=2 * int(factor), '
+          "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", False, "llama.cpp’s server, in 2024", 8,
+          lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) // 16, "beyond the window distances grow in steps")),
+    Entry("InvLeaky, moving window", "distance", "in training Δ &lt; w: Δ, else w + s (Δ − w), w moves; at test Δ",
+          'rl.METHODS["invleaky-moving"](layers=layers, dim=d, windows=tuple(range(N // 4, N // 2)), '
+          "slopes=(2 * int(factor),), scale=rl.LogN(N))", "invleaky-moving-logn", True, "", 9,
+          lambda: _curve([x if x < 16 else 16 + 3 * (x - 16) for x in range(64)], 160.0, 64.0,
+                         "in training, distances beyond a window grow fast")),
+    Entry("log n", "scale", "scores × log<sub>N</sub> n", 'rl.scheme("rope", dim=d, scale=rl.LogN(N))', "rope-logn",
+          True, "", 6, lambda: _log_n(False)),
+    Entry("log n†", "scale", "scores × max(1, log<sub>N</sub> n)",
+          'rl.scheme("rope", dim=d, scale=rl.LogN(N, clip=True))', "rope-logn-test", False,
+          "the first Qwen; by the position in Llama 4, Ministral 3", 6, lambda: _log_n(True)),
+    Entry("Window", "visible", "keys with Δ &lt; w", 'rl.scheme("window", dim=d, visible_window=N)', "rope-window",
+          False, "Mistral 7B, in all layers", 7, lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys")),
+    Entry("StreamingLLM", "visible", "first tokens and a window; positions as in the cache",
+          'rl.METHODS["streaming"](layers=layers, dim=d, visible_window=N - 4, sinks=4)', "streaming", False,
+          "", 7, lambda: _mask(lambda i, j: float(i - j < 4 or j < 2), "a band and the first columns")),
+    Entry("ALiBi", "visible", "scores − m<sub>h</sub> Δ, no rotation",
+          'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", True, "BLOOM, MPT", 7,
+          lambda: _mask(lambda i, j: max(0.05, 1 - (i - j) / 9), "weights that fade with the distance")),
+    Entry("HWFA", "visible", "windows; one layer sees all, without positions, with log n",
+          'rl.METHODS["hwfa"](layers=layers, dim=d, visible_window=N // 4, train_length=N)', "hwfa-w16", True,
+          "its like: Cohere 2", 7, _hybrid),
+    Entry("Random positions", "positions", "0 ≤ p<sub>1</sub> &lt; p<sub>2</sub> &lt; … &lt; P, drawn",
+          'rl.METHODS["random-positions"](layers=layers, dim=d, max_length=2 * int(factor) * N, causal=True)',
+          "random-positions", True, "", 10, lambda: _ticks((2, 5, 11, 12, 20, 33, 37, 52), "places drawn at random")),
+    Entry("PoSE, log n", "positions", "two runs of 0, 1, 2, … with a random jump between",
+          'rl.METHODS["skip-positions"](layers=layers, dim=d, max_length=int(factor) * N, scale=rl.LogN(N))',
+          "skip-positions-logn", True, "", 10, lambda: _ticks((0, 1, 2, 3, 30, 31, 32, 33), "two runs and a jump")),
+)  # fmt: skip
+
+
+# --- the sheet -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CheatSheet:
+    """The sheet, which displays itself as HTML, and as text where there is none.
+
+    Args:
+        entries: the methods, in order.
+        measured: by name the tax, the far copies over a window and the needles at eight times the training length; None
+            where nothing was measured.
+    """
+
+    entries: tuple[Entry, ...]
+    measured: Mapping[str, tuple[float | None, float | None, float | None]]
+
+    HEADS = ("", "method", "what it does", "in code", "trained", "tax", "over window", "needles", "who ships it")
+
+    def _repr_html_(self) -> str:
+        heads = "".join(
+            f'<th scope="col"{self._number(at)}>{html.escape(head)}</th>' for at, head in enumerate(self.HEADS)
+        )
+        body = "".join(self._group(knob) for knob in KNOBS)
+        return (
+            f'<div class="rl-cheat-sheet"><style>{STYLE}</style><table class="rl-cheat"><thead><tr>{heads}</tr></thead>'
+            f"{body}</table></div>"
+        )
+
+    def _number(self, at: int) -> str:
+        number = dict.fromkeys((5, 6, 7), "rl-short rl-number")
+        classes = {4: "rl-short", 8: "rl-ships", **number}
+        return f' class="{classes[at]}"' if at in classes else ""
+
+    def _group(self, knob: str) -> str:
+        rows = "".join(self._row(entry) for entry in self.entries if entry.knob == knob)
+        title = f'<tr class="rl-knob-head"><th colspan="{len(self.HEADS)}" scope="colgroup">{KNOBS[knob]}</th></tr>'
+        return f"<tbody>{title}{rows}</tbody>"
+
+    def _row(self, entry: Entry) -> str:
+        numbers = [_points(value) for value in self.measured[entry.name]]
+        code = f"<code>{html.escape(entry.code)}</code>"
+        trained, ships = "yes" if entry.trains else "no", html.escape(entry.ships) or "–"
+        cells = (entry.formula, code, trained, *numbers, ships)
+        drawn = "".join(
+            f'<td{self._number(at)} data-head="{self.HEADS[at]}">{cell}</td>' for at, cell in enumerate(cells, 2)
+        )
+        head = f'<td>{entry.draw()}</td><th scope="row">{html.escape(entry.name)}</th>'
+        return f'<tr data-ships="{"yes" if entry.ships else "no"}">{head}{drawn}</tr>'
+
+    def __repr__(self) -> str:
+        width = max(len(entry.name) for entry in self.entries)
+        lines = []
+        for entry in self.entries:
+            tax, over, needles = (_points(value) for value in self.measured[entry.name])
+            lines.append(f"{entry.name:{width}}  tax {tax:>5}  over a window {over:>5}  needles {needles:>5}")
+        return "\n".join(lines)
+
+
+def _points(value: float | None) -> str:
+    return "–" if value is None else f"{round(value, 1) + 0.0:.1f}".replace("-", "−")
+
+
+def cheat_sheet(lines: Table | None = None) -> CheatSheet:
+    """Every method of the book in a row: picture, formula, a line of code, what it costs and how far it reads.
+
+    Args:
+        lines: the table of the scoreboard; that of the package if None.
+
+    Chapter 12.
+
+    >>> print(repr(cheat_sheet()).splitlines()[1])
+    PI                       tax  32.8  over a window −40.7  needles   0.0
+    """
+    own = (results("scoreboard")["rows"] if lines is None else lines).where(rung="small")
+    return CheatSheet(METHODS_ON_IT, {entry.name: _measured(own, entry.row) for entry in METHODS_ON_IT})
+
+
+def _measured(own: Table, row: str) -> tuple[float | None, float | None, float | None]:
+    home, longest = RUNGS["small"].home, int(RUNGS["small"].home * RUNGS["small"].factor)
+    asked = [find(own, row, "tax", home), find(own, row, "needle", longest)]
+    tax, needles = (None if each is None else 100 * each.mean for each in asked)
+    lines = (line for line in own.where(row=row) if (line["metric"], line["length"]) == ("far copies", longest))
+    over = next((line["ahead_mean"] for line in lines), None)
+    return tax, None if over is None else 100 * over, needles

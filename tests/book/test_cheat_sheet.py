@@ -1,0 +1,98 @@
+"""The cheat sheet: every line of code is what was measured, and the page prints on two sheets."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+import rope_lessons as rl
+from rope_lessons.figures.cheat import KNOBS, METHODS_ON_IT, Entry
+from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.stored import results
+from tools.cheat_sheet import PAGE, print_sheet
+from tools.project import ROOT
+
+BOARD = results("scoreboard")["rows"]
+each_entry = pytest.mark.parametrize("entry", METHODS_ON_IT, ids=lambda entry: entry.name)
+
+
+@each_entry
+def test_the_line_of_code_is_the_row_that_was_measured(entry: Entry) -> None:
+    measured = RUNGS["small"].rows[entry.row].method
+    made = eval(entry.code, {"rl": rl, "d": 32, "N": 64, "factor": 8.0, "layers": 4})
+    if isinstance(made, rl.Method):
+        assert (made.train, made.test) == (measured.train, measured.test)
+        assert (made.attend is None) == (measured.attend is None)
+        assert repr(made.train_positions) == repr(measured.train_positions)
+    else:
+        assert (made,) * 4 == measured.test
+    assert entry.trains == (BOARD.where(row=entry.row)["training"][0] != "rope")
+
+
+@each_entry
+def test_numbers_are_those_of_the_scoreboard(entry: Entry) -> None:
+    tax, over, needles = rl.figures.cheat_sheet().measured[entry.name]
+    lines = {(line["metric"], line["length"]): line for line in BOARD.where(row=entry.row)}
+    assert tax == 100 * lines["tax", 64]["mean"]
+    assert needles == 100 * lines["needle", 512]["mean"]
+    ahead = lines["far copies", 512]["ahead_mean"]
+    assert over == (None if ahead is None else 100 * ahead)
+
+
+@each_entry
+def test_who_ships_it_is_what_the_lesson_says(entry: Entry) -> None:
+    """Every name with a capital or a digit in it stands on a page of the lesson, or among what was tried elsewhere."""
+    name = next((ROOT / "book").glob(f"{entry.chapter:02}_*.md")).name
+    pages = (ROOT / "book" / name, ROOT / "book" / "deeper" / name, ROOT / "book" / "libraries.yml")
+    text = " ".join(re.sub(r"\s+", " ", page.read_text("utf8")) for page in pages)
+    for word in re.findall(r"[\w.-]*[A-Z\d][\w.-]*", entry.ships):
+        assert word in text, word
+
+
+def test_the_sheet_shows_every_method_once() -> None:
+    shown = rl.figures.cheat_sheet()._repr_html_()
+    for entry in METHODS_ON_IT:
+        assert shown.count(f'<th scope="row">{html.escape(entry.name)}</th>') == 1
+        assert html.escape(entry.code) in shown
+    assert shown.count("<svg ") == len(METHODS_ON_IT) == shown.count('aria-label="')
+    assert {entry.knob for entry in METHODS_ON_IT} == set(KNOBS)
+
+
+@pytest.mark.book
+@pytest.mark.browser
+def test_it_prints_on_two_sheets(html: Path, tmp_path: Path) -> None:
+    print_sheet(html, tmp_path / "sheet.pdf")
+    pdf = (tmp_path / "sheet.pdf").read_bytes()
+    assert len(re.findall(rb"/Type /Page\s", pdf)) == 2
+    boxes = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)
+    assert {(round(float(wide)), round(float(high))) for wide, high in boxes} == {(842, 595)}  # A4, across, in points
+
+
+@pytest.mark.book
+@pytest.mark.browser
+def test_nothing_is_cut_off_in_print(html: Path, browser: Browser) -> None:
+    wide = round((297 - 20) / 25.4 * 96)  # what the margins leave, in CSS pixels
+    tab = browser.new_page(viewport={"width": wide, "height": 700})
+    tab.goto((html / PAGE).as_uri())
+    tab.emulate_media(media="print")
+    ends = tab.evaluate("[...document.querySelectorAll('.rl-cheat tr *')].map((e) => e.getBoundingClientRect().right)")
+    assert max(ends) <= wide + 1
+    names = tab.locator(".rl-cheat tbody th[scope=row]:visible").all_inner_texts()
+    assert names == [entry.name for entry in METHODS_ON_IT]
+    assert tab.locator(".bd-sidebar-primary:visible, .bd-header:visible").count() == 0
+    tab.close()
+
+
+@pytest.mark.book
+@pytest.mark.browser
+def test_a_phone_shows_cards(html: Path, browser: Browser) -> None:
+    tab = browser.new_page(viewport={"width": 390, "height": 844})
+    tab.goto((html / PAGE).as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.locator(".rl-cheat thead:visible").count() == 0
+    assert tab.locator(".rl-cheat svg:visible").count() == len(METHODS_ON_IT)
+    tab.close()

@@ -1,0 +1,51 @@
+"""Print the cheat sheet: ``python -m tools.cheat_sheet OUT.pdf``, after ``make book``.
+
+The page's own print style lays it out, two sheets of A4; Chromium prints it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+from tools.project import ROOT
+
+PAGE = Path("book") / "cheat_sheet.html"
+
+
+def print_sheet(html: Path, out: Path) -> None:
+    """Write the PDF.
+
+    Args:
+        html: the folder of the built book.
+        out: the file.
+    """
+    from playwright.sync_api import sync_playwright
+
+    page = html / PAGE
+    if not page.exists():
+        raise SystemExit(f"there is no cheat sheet in {html}: make book builds it")
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if not program:
+        raise SystemExit("no chromium on this machine: install it, or set CHROMIUM to one")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        tab = browser.new_page(color_scheme="light")
+        tab.goto(page.as_uri(), wait_until="load")
+        tab.evaluate("async () => { if (window.MathJax && MathJax.startup) await MathJax.startup.promise; }")
+        tab.pdf(path=str(out), prefer_css_page_size=True, print_background=True)
+        browser.close()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.cheat_sheet", description=__doc__)
+    parser.add_argument("out", type=Path, help="the PDF")
+    out = parser.parse_args(arguments).out
+    print_sheet(ROOT / "_build" / "html", out)
+    print(f"wrote {out}")
+
+
+if __name__ == "__main__":
+    main()
