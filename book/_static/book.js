@@ -19,3 +19,6 @@
   };
   window.addEventListener("load", start);
 })();
+
+// Opened as a file, the search may not read the pages that it found: it lists them without their beginnings.
+if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
