@@ -1,4 +1,4 @@
-"""The page of all claims: the articles' first, the extension's folded, each with an anchor; a script filters them.
+"""The page of all claims: the articles' first, the extension's folded, refuted ones on top; a script filters them.
 
 Without the script the page is a plain list. The filter is in ``book/_static/claims.js``.
 """
@@ -44,8 +44,13 @@ def content(root: Path, parse: Parse) -> list[nodes.Node]:
     return [*meaning, nodes.raw("", _form(rows, root), format="html"), articles, added]
 
 
+# What contradicts an article is what its readers want to know first.
+ORDER = ("refuted", "not reproduced", "measured", "proved", "unverifiable")
+
+
 def _of(rows: Sequence[Row], document: str) -> list[Row]:
-    return [row for row in rows if row["document"] == document]
+    """The claims of one document, by verdict, and by its sections among equal ones."""
+    return sorted((row for row in rows if row["document"] == document), key=lambda row: ORDER.index(row["verdict"]))
 
 
 def _section(name: str, title: str, children: list[nodes.Node]) -> nodes.section:
@@ -71,7 +76,8 @@ def _list(rows: Sequence[Row], root: Path, parse: Parse) -> nodes.Node:
     (found,) = parse("\n".join(_item(row, root) for row in rows))
     for item, row in zip(found.children, rows, strict=True):
         item["ids"].append(row["id"])
-        item["classes"] += ["rl-claim", f"rl-chapter-{row['chapter']}", _slug(row["verdict"])]
+        origin = "article" if row["original"] == "original" else "extension"
+        item["classes"] += ["rl-claim", f"rl-chapter-{row['chapter']}", _slug(row["verdict"]), f"rl-origin-{origin}"]
         says, _, where = item.children
         says.insert(0, nodes.inline("", row["verdict"], classes=["rl-verdict"]))
         says.insert(1, nodes.Text(" "))
@@ -121,10 +127,12 @@ def _form(rows: Sequence[Row], root: Path) -> str:
     numbers = sorted({row["chapter"] for row in rows})
     titles = {path.stem[:2]: project.title(path) for path in project.chapters(root)}
     chapters = [(f"rl-chapter-{number}", f"{int(number)} {titles[number][3:]}") for number in numbers]
-    verdicts = [(_slug(verdict), verdict) for verdict in ledger.VERDICTS]
+    verdicts = [(_slug(verdict), verdict) for verdict in ORDER]
+    origins = [("rl-origin-article", "the articles"), ("rl-origin-extension", "the extensions")]
     return (
         '<form class="rl-filter" hidden role="search" aria-label="Filter the claims">'
         f"{_select('chapter', 'Chapter', chapters)}{_select('verdict', 'Verdict', verdicts)}"
+        f"{_select('origin', 'From', origins)}"
         '<button type="reset">Show all</button><output aria-live="polite"></output></form>'
         '<script defer src="../_static/claims.js"></script>'
     )

@@ -1,10 +1,11 @@
-// Filters the page of claims by chapter and verdict. Without it the page is a plain list.
+// Filters the page of claims by chapter, verdict and origin. Without it the page is a plain list.
 (() => {
   const form = document.querySelector("form.rl-filter");
   const claims = [...document.querySelectorAll("li.rl-claim")];
   const folds = [...document.querySelectorAll("details.rl-folded")];
   const count = form.querySelector("output");
-  const chosen = () => [form.elements.chapter.value, form.elements.verdict.value].filter(Boolean);
+  const fields = ["chapter", "verdict", "origin"];
+  const chosen = () => fields.map((name) => form.elements[name].value).filter(Boolean);
 
   const update = () => {
     const wanted = chosen();
@@ -16,7 +17,7 @@
     const folded = shown.filter((claim) => claim.closest("details.rl-folded")).length;
     count.textContent = `${shown.length - folded} claims of the articles, ${folded} of the extensions (folded below)`;
     const address = new URL(location);
-    for (const name of ["chapter", "verdict"]) {
+    for (const name of fields) {
       const value = form.elements[name].value;
       if (value) address.searchParams.set(name, value.replace(/^rl-[a-z]+-/, ""));
       else address.searchParams.delete(name);
@@ -38,7 +39,7 @@
   };
 
   const given = new URL(location).searchParams;
-  for (const name of ["chapter", "verdict"]) {
+  for (const name of fields) {
     const value = given.get(name) && `rl-${name}-${given.get(name)}`;
     if (value && form.elements[name].querySelector(`option[value="${CSS.escape(value)}"]`)) form.elements[name].value = value;
   }

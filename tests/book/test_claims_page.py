@@ -12,6 +12,7 @@ from bs4 import BeautifulSoup
 from playwright.sync_api import Browser, Page
 
 from tools import ledger
+from tools.claims_page import ORDER
 from tools.project import ROOT, address
 
 pytestmark = pytest.mark.book
@@ -61,6 +62,10 @@ def test_the_articles_come_first_and_the_extension_is_folded(plain: BeautifulSou
     assert not plain.select("details[open]")
     folded = [item["id"] for item in plain.select("details.rl-folded li.rl-claim")]
     assert folded == order[len(ORIGINAL) :]
+    rows = {row["id"]: row for row in ROWS}
+    for listed in plain.select(".rl-claim-list"):  # refuted ones on top
+        verdicts = [rows[item["id"]]["verdict"] for item in listed.select("li.rl-claim")]
+        assert verdicts == sorted(verdicts, key=ORDER.index)
     text = re.sub(r"\s+", " ", plain.get_text())
     assert ledger.verdict_counts(ORIGINAL) in text
     assert "Document 0" not in text
@@ -96,6 +101,9 @@ def test_the_filter_counts_and_keeps_its_choice_in_the_address(page: Page) -> No
     page.reload(wait_until="domcontentloaded")
     page.wait_for_selector("form.rl-filter")
     assert shown(page) == of("not reproduced", ROWS, "08")
+    page.select_option("select[name=origin]", label="the extensions")
+    assert count(page) == [0, of("not reproduced", [row for row in ROWS if row not in ORIGINAL], "08")]
+    assert page.url.endswith("&origin=extension")
     page.click("text=Show all")
     page.wait_for_function(f"document.querySelectorAll('li.rl-claim:not([hidden])').length === {len(ROWS)}")
 

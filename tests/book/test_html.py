@@ -13,7 +13,7 @@ from sphinx.util.inventory import InventoryFile
 import rope_lessons as rl
 from tests.public import CHAPTERS, FLAT, defined
 from tools.markdown import Labels
-from tools.project import ROOT, chapter_pages, page_name, pages_address, title, toc_files
+from tools.project import ROOT, chapter_pages, chapters, page_name, pages_address, title, toc_files
 
 pytestmark = pytest.mark.book
 
@@ -85,6 +85,12 @@ def test_status_page_has_run_times(html: Path) -> None:
     for path in chapter_pages(ROOT):
         assert re.search(rf"{re.escape(title(path))} \d+\.\d s", " ".join(text.split())), page_name(path)
     assert "torch" in text
+
+
+@pytest.mark.parametrize("path", chapters(ROOT), ids=page_name)
+def test_every_chapter_has_an_explorable(path: Path, html: Path) -> None:
+    """As the reading paths say to teachers."""
+    assert soup(html, f"book/{page_name(path)}").select(".rl-controls")
 
 
 def test_edit_links_name_the_source(html: Path) -> None:
