@@ -42,9 +42,10 @@ def print_sheet(html: Path, out: Path) -> None:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.cheat_sheet", description=__doc__)
     parser.add_argument("out", type=Path, help="the PDF")
-    out = parser.parse_args(arguments).out
-    print_sheet(ROOT / "_build" / "html", out)
-    print(f"wrote {out}")
+    parser.add_argument("--book", type=Path, default=ROOT / "_build" / "html", help="the folder of the built book")
+    chosen = parser.parse_args(arguments)
+    print_sheet(chosen.book, chosen.out)
+    print(f"wrote {chosen.out}")
 
 
 if __name__ == "__main__":

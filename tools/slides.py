@@ -57,6 +57,8 @@ def _slide(page: Path) -> str:
     """Title, question and first picture of a lesson, which stands still here."""
     opening = BeautifulSoup(page.read_text("utf8"), "html.parser")
     title, question, picture = (_first(opening, what, page) for what in ("h1", "p > em", PICTURES))
+    for link in question.select("a"):  # the glossary is not beside a sheet of paper
+        link.unwrap()
     return (
         f'<section><h1><a href="{page.name}">{escape(title.get_text().strip().rstrip("#"))}</a></h1>\n'
         f"<p>{question.decode_contents()}</p>\n"
