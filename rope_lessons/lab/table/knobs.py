@@ -92,7 +92,7 @@ def _positions(method: Method) -> str:
     drawn: Any = method.train_positions
     if drawn is None:
         return "0, 1, 2, …"
-    if drawn.func.__name__ == "random_positions":
-        most = drawn.keywords["max_length"]
-        return f"random below {most} → even grid"
-    return "random step → 0, 1, 2, …"
+    name = drawn.func.__name__
+    if name == "random_positions":
+        return f"random below {drawn.keywords['max_length']} → even grid"
+    return {"skip_positions": "jumps", "equal_mean_positions": "random step"}[name] + " → 0, 1, 2, …"
