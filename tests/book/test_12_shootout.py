@@ -25,8 +25,9 @@ from rope_lessons.stored import results
 ROOT = Path(__file__).parents[2]
 LESSON = (ROOT / "book" / "12_shootout.md").read_text("utf8")
 STORED = results("scoreboard")
-BOARD = STORED["rows"]
-CHOOSER = rl.figures.scoreboard_chooser(BOARD)
+WHOLE = STORED["rows"]
+BOARD = WHOLE.where(rung="small")
+CHOOSER = rl.figures.scoreboard_chooser(WHOLE)
 ROWS = {row.name: row for row in CHOOSER.rows}
 AT_HOME, LONG, FAR, OVER, NEEDLES = range(5)
 
@@ -134,6 +135,7 @@ def test_needs_and_chapters_of_rows():
     assert ROWS["HWFA"].tags["I have"] == {"train"}
     assert "distance" in ROWS["Self-Extend"].tags["Changed"]
     assert ROWS["RoPE as it is"].more["knobs"] == "none is turned"
+    assert "positions: jumps → 0, 1, 2, …" in ROWS["PoSE"].more["knobs"]
 
 
 def test_a_sortable_table_refuses_what_it_cannot_show():
@@ -217,6 +219,32 @@ def test_what_log_n_decides():
     far = [pick(second, name, "passkey", 8, "found").value for name in ("hwfa2-w8-f1", "hwfa2-w8-f1-logn")]
     assert f"finds {home[0]:.0%} of its needles at home".replace("%", " %") in LESSON
     assert "and {:.0%} with it. At 512 it finds {:.0%} and {:.0%}.".format(home[1], *far).replace("%", " %") in LESSON
+
+
+def test_tuned_models():
+    """Plain RoPE, tuned alike, is the control of every method that is published with a tuning."""
+    curves = {metric: summary.tuned_curves(WHOLE, metric, 512) for metric in ("natural", "far copies", "needle")}
+    assert set(curves["natural"]) == {"rope", "pi", "ntk-aware", "yarn", "rerope-w32"}
+    natural = {row: {share: 100 * found.mean for share, found in curve.items()}
+               for row, curve in curves["natural"].items()}  # fmt: skip
+    assert round(natural["yarn"][0] - natural["rope"][0]) == 19
+    assert 0 < natural["yarn"][10] - natural["rope"][10] < 1
+    assert max(natural[row][1] for row in natural) - min(natural[row][1] for row in natural) > 20
+    gained = [natural["rope"][share] - natural["rope"][0] for share in (1, 10)]
+    best = max(curve[10] for curve in natural.values()) - natural["rope"][0]
+    assert gained[1] > 0.95 * best > gained[0]
+    needles = [100 * curves["needle"][row][share].mean for share in (1, 10) for row in ("rope", "yarn", "rerope-w32")]
+    said = "After 1 % RoPE finds {:.0f} needle in a hundred, YaRN {:.0f} and ReRoPE {:.0f}; after 10 % they find "
+    said += "{:.0f}, {:.0f} and {:.0f}, but PI {:.0f}"
+    assert said.format(*needles, 100 * curves["needle"]["pi"][10].mean) in LESSON
+    assert {line["seeds"] for line in WHOLE.where(rung="small-tuned-10")} == {3}
+    assert [STORED["recipes"][f"small-tuned-{share}"]["steps"] for share in ("0.1", "1", "10")] == [2, 20, 200]
+    assert all(curve[0.1] > curve[0] for curve in natural.values())  # every line moves up
+    there = {metric: WHOLE.where(rung="small-at-512", row="rope", metric=metric, length=512) for metric in curves}
+    assert there["natural"]["seeds"] == [1]
+    assert there["needle"]["mean"] == [0]
+    for metric in ("natural", "far copies"):
+        assert there[metric]["mean"][0] < min(curve[10].mean for curve in curves[metric].values())
 
 
 def test_the_orders():
