@@ -62,7 +62,7 @@ class Entry:
 
     Args:
         name: what it is called.
-        knob: the one it turns, of :data:`KNOBS`.
+        knob: the one it turns, of ``KNOBS``.
         formula: HTML.
         code: a Python expression, with ``rl``, the head size ``d``, the training length ``N``, the ``factor``, and the
             number of ``layers``.
