@@ -10,7 +10,7 @@ from typing import Any
 
 from rope_lessons.figures.explorable import svg_path
 from rope_lessons.figures.theme import themed
-from rope_lessons.schemes import Scheme, scheme
+from rope_lessons.schemes import Scheme, TurningName, scheme
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.summary import find
 from rope_lessons.sinusoidal import rope_frequencies
@@ -148,7 +148,7 @@ def _ticks(positions: Sequence[int], alt: str) -> str:
     return _svg(f'<path d="M0 28H{WIDE}" stroke="{themed("grey")}"/>{ticks}', alt)
 
 
-def _kind(name: str, alt: str, **options: Any) -> Callable[[], str]:
+def _kind(name: TurningName, alt: str, **options: Any) -> Callable[[], str]:
     return lambda: _speeds(scheme(name, dim=32, **options), alt)
 
 

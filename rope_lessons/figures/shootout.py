@@ -278,7 +278,7 @@ def shootout_rows(lines: Sequence[Line], rows: Mapping[str, TableRow]) -> Sortab
 
 
 def _row(lines: Sequence[Line], name: str, row: TableRow) -> SortableRow:
-    found = [pick(lines, name, *asked) for _, *asked in COLUMNS]
+    found = [pick(lines, name, kind, times, metric) for _, kind, times, metric in COLUMNS]
     intervals = [
         f"{head}: {100 * x.low:.1f} to {100 * x.high:.1f}" for (head, *_), x in zip(COLUMNS, found, strict=True)
     ]

@@ -140,7 +140,7 @@ class SortableTable:
     def _repr_html_(self) -> str:
         short = any(row.short for row in self.rows)
         choices = [
-            Choice(f"filter{at}", label, {EVERY: "any", **options}, EVERY)
+            Choice(f"filter{at}", label, dict(((EVERY, "any"), *options.items())), EVERY)
             for at, (label, options) in enumerate(self.filters.items())
         ]
         if short:
