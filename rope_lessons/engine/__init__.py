@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rope_lessons._checks import check_bool, check_choice
-from rope_lessons.engine import flash, flex, reference
+from rope_lessons.engine import flash, flex, reference, several_axes
 from rope_lessons.engine.cache import CachedLayer, KVCache
 from rope_lessons.engine.call import Call, check_call, check_inputs, check_override, check_tensors
 from rope_lessons.engine.merge import Attended
@@ -106,6 +106,8 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
         scheme: the knobs. Queries and keys come unrotated.
         q_positions, k_positions: int64, or float64 when fractional; ``(len,)`` or ``(batch, len)``. By default
             0, 1, 2, … for keys, and those of the last tokens for queries. Only the distance map and ALiBi see them.
+            With several axes, as of pixels, ``(batch, len, axes)``, batch perhaps 1: for a scheme whose distance map is
+            straight, with ``frequencies`` ``(axes, dim/2)``.
         lengths: int64 ``(batch,)``: only the first ``lengths[b]`` tokens of row ``b`` are real (padding on the right).
             Queries are still the last tokens of the axis, padding included; for rows that end at different places
             and fewer queries than keys, pad on the left with ``document_ids``.
@@ -116,10 +118,12 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
         length: length of the text, for frequencies that depend on it (dynamic NTK): ``k_len`` by default, and needed
             when positions are given.
         frequencies: float64 ``(dim/2,)`` or ``(heads, dim/2)``, in place of the scheme's (also for a scheme that has
-            none). Gradients flow to it; while they do, 16-bit inputs are computed in float32. Their error is about
-            1e-6 of their norm at 4,096 tokens, and grows with the positions: 1e-3 at a million.
+            none); ``(axes, dim/2)`` for positions with several axes. Gradients flow to it; while they do, 16-bit
+            inputs are computed in float32. Their error is about 1e-6 of their norm at 4,096 tokens, and grows with
+            the positions: 1e-3 at a million.
         cache: a :class:`KVCache`. Then q, k and v hold the new tokens only, and positions, ``lengths``,
-            ``document_ids``, ``bias`` and ``length`` are the cache's own business.
+            ``document_ids``, ``bias`` and ``length`` are the cache's own business. Positions with several axes are
+            given, those of the new tokens; the plan of the cache then has ``scheme("nope")`` for the layer.
         layer: number of the layer in the cache.
         backend: ``"reference"`` (dense), ``"flash"`` (PyTorch's own kernels, no tensor over all pairs), ``"flex"``
             (FlexAttention: every scheme on CUDA; forward only and slow on a CPU), or ``"auto"``: the fastest that
@@ -154,6 +158,10 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
     check_choice("backend", backend, BACKENDS)
     check_bool("return_lse", return_lse)
     q, k, v = check_tensors(q=q, k=k, v=v)
+    dtype = v.dtype
+    if several_axes.are_given(given):
+        q, k, v, scheme, given = several_axes.turned(q, k, v, scheme, {**given, "frequencies": frequencies})
+        frequencies = None
     if cache is None:
         output, lse = _attend(check_call(q, k, v, scheme, frequencies=frequencies, **given), backend)
     else:
@@ -164,7 +172,7 @@ def attention(  # type: ignore[misc]  # the options of the first signature are t
             with torch.no_grad():
                 output, lse = _attend(first, backend)
             state.extend(k, v, frequencies)
-    output = output.to(v.dtype)
+    output = output.to(dtype)
     return (output, lse) if return_lse else output
 
 
@@ -236,6 +244,8 @@ def explain_backend(
     for name in options:
         check_choice("options", name, known)
     q, k, v = check_tensors(q=q, k=k, v=v)
+    if several_axes.are_given(options):
+        q, k, v, scheme, options = several_axes.turned(q, k, v, scheme, options)
     if cache is None:
         call = check_call(q, k, v, scheme, **options)
     else:
