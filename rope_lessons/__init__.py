@@ -2,7 +2,8 @@
 
 What a program needs is flat, like ``torch.nn.functional``: tensors in, tensors out. The rest of a chapter lives in its
 module: ``sinusoidal``, ``rotary``, ``radix``, ``mixed_radix``, ``circles``, ``entropy``, ``local``, ``rerope``,
-``invleaky``, ``random_positions``, so ``rl.radix.digits``. Each function names the chapter that derives it.
+``invleaky``, ``random_positions``, ``axes``, ``biases``, so ``rl.radix.digits``. Each function names the chapter that
+derives it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rope_lessons import (
+    axes,
+    biases,
     circles,
     entropy,
     hf,
@@ -59,6 +62,8 @@ __all__ = [
     "alibi_slopes",
     "apply_rotary",
     "attention",
+    "axes",
+    "biases",
     "circles",
     "dynamic_ntk_frequencies",
     "entropy",

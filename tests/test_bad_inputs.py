@@ -26,6 +26,7 @@ from tests.public import PUBLIC
 
 P3 = torch.arange(3)
 OMEGA = rl.rope_frequencies(8)
+AWAY, PLACES, SLANTED = rl.biases.distances(3), rl.axes.axial_positions((1, 3)), rl.axes.axial_frequencies(8, 2)
 X = torch.randn(1, 2, 3, 8, generator=torch.Generator().manual_seed(0))
 COS, SIN = rl.rotary_table(P3, OMEGA)
 ROPE = rl.scheme("rope", dim=8)
@@ -186,6 +187,53 @@ ENTRIES: dict[str, Entry] = {
     "lambda_mask": (lambda **found: of_mask(rl.local.lambda_mask, **found), {"window": 2, "sinks": 1}),
     "dense_mask": (rl.local.dense_mask, {"mask_mod": rl.local.causal_mask, "query_index": P3, "key_index": P3}),
     "receptive_field": (rl.local.receptive_field, {"window": 2, "layers": 2, "causal": True}),
+    "axial_positions": (rl.axes.axial_positions, {"sizes": (2, 3), "device": None}),
+    "multimodal_positions": (rl.axes.multimodal_positions, {"parts": [2, (1, 2, 2)], "device": None}),
+    "axial_frequencies": (rl.axes.axial_frequencies, {**NUMBERS, "axes": 2}),
+    "sectioned_frequencies": (
+        rl.axes.sectioned_frequencies,
+        {"frequencies": OMEGA, "sections": (2, 2), "interleaved": True},
+    ),
+    "axial_table": (
+        rl.axes.axial_table,
+        {"positions": PLACES, "frequencies": SLANTED, "scale": 1.0, "dtype": torch.float32},
+    ),
+    "apply_axial": (
+        rl.axes.apply_axial,
+        {"x": X, "positions": PLACES, "frequencies": SLANTED, "layout": "half", "scale": 1.0},
+    ),
+    "distances": (rl.biases.distances, {"q_len": 2, "k_len": 3, "device": None}),
+    "t5_buckets": (rl.biases.t5_buckets, {"distance": AWAY, "buckets": 8, "farthest": 16, "causal": True}),
+    "t5_bias": (
+        rl.biases.t5_bias,
+        {"distance": AWAY, "table": torch.ones(8, 2), "farthest": 16, "causal": True},
+    ),
+    "shaw_bias": (rl.biases.shaw_bias, {"q": X, "table": torch.ones(3, 8), "distance": AWAY}),
+    "kerple_log_bias": (
+        rl.biases.kerple_log_bias,
+        {"distance": AWAY, "amount": torch.ones(2), "rate": torch.ones(2)},
+    ),
+    "kerple_power_bias": (
+        rl.biases.kerple_power_bias,
+        {"distance": AWAY, "amount": torch.ones(2), "power": torch.ones(2)},
+    ),
+    "sandwich_bias": (rl.biases.sandwich_bias, {"distance": AWAY, "heads": 2, "dim": 8, "base": 10.0}),
+    "fire_bias": (
+        rl.biases.fire_bias,
+        {"distance": AWAY, "mlp": torch.nn.Identity(), "rate": 0.1, "threshold": 8.0},
+    ),
+    "apply_xpos": (
+        rl.biases.apply_xpos,
+        {
+            "q": X,
+            "k": X,
+            "positions": P3,
+            "frequencies": OMEGA,
+            "layout": "half",
+            "gamma": 0.4,
+            "scale_base": 512.0,
+        },
+    ),
     "Scheme": (
         Scheme,
         {
@@ -317,6 +365,7 @@ ENTRIES |= {
 # Results as large as they are asked to be: 2**31 of them would be made, and take minutes.
 SAMPLERS = ("random_positions", "grid_positions", "skip_positions", "equal_mean_positions", "equal_mean_positions beta")
 LARGE = {("trained_distances", "train_length"), ("random_positions", "max_length")}
+LARGE |= {("distances", "k_len")}
 LARGE |= {(name, size) for name in SAMPLERS for size in ("length", "batch")}
 
 # What is neither finite nor refused by name, and why.
@@ -330,6 +379,7 @@ EXCEPTIONS: dict[tuple[str, str, str], str] = {
         for label in ("float64 -4", "float32 x", "float64 x", "bfloat16 x", "5-d", "gradient")
     },
     **{("dense_mask", "mask_mod", label): OWN_ERROR for label in ("int", "spec", "LogN")},
+    **{("fire_bias", "mlp", label): OWN_ERROR for label in ("int", "LogN")},
     **{(name, "q", "float32 empty"): OF_Q for name in ("attention", "explain_backend")},
 }  # fmt: skip
 

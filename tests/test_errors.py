@@ -17,6 +17,8 @@ from rope_lessons import (
     LogN,
     Method,
     Scheme,
+    axes,
+    biases,
     circles,
     entropy,
     invleaky,
@@ -34,6 +36,8 @@ from tests.public import PUBLIC
 P3 = torch.arange(3)
 OMEGA = rl.rope_frequencies(4)
 X = torch.randn(1, 2, 3, 8)
+PLACES, SLANTED, AWAY = axes.axial_positions((1, 3)), axes.axial_frequencies(8, 2), biases.distances(3)
+ONE = torch.ones(1)
 TABLE = rl.rotary_table(P3, OMEGA)
 ROPE = Scheme(FrequencySpec("rope", dim=4))
 DYNAMIC = Scheme(FrequencySpec("dynamic-ntk", dim=4, factor=2, train_length=4))
@@ -851,6 +855,183 @@ CASES: dict[str, list[Case]] = {
             TypeError,
             "key_index must be an int64 tensor, got torch.float32",
         ),
+    ],
+    "axial_positions": [
+        (lambda: axes.axial_positions(()), ValueError, "sizes must have at least one entry, got ()"),
+        (lambda: axes.axial_positions(4), TypeError, "sizes must be a list or tuple of ints of at least 1, got 4"),
+        *not_a_count("sizes[1]", lambda v: axes.axial_positions((2, v)), 1),
+    ],
+    "multimodal_positions": [
+        (lambda: axes.multimodal_positions(5), ValueError, "parts must be a list of ints and of (frames"),
+        (lambda: axes.multimodal_positions([]), ValueError, "parts must be a list of ints and of (frames"),
+        (
+            lambda: axes.multimodal_positions([(2, 3)]),
+            ValueError,
+            "parts[0] must be (frames, rows, columns), got (2, 3)",
+        ),
+        *not_a_count("parts[0]", lambda v: axes.multimodal_positions([v]), 1),
+    ],
+    "axial_frequencies": [
+        *not_even(lambda v: axes.axial_frequencies(v, 1)),
+        *not_a_count("axes", lambda v: axes.axial_frequencies(8, v), 1),
+        *not_positive("base", lambda v: axes.axial_frequencies(8, 2, base=v)),
+        (lambda: axes.axial_frequencies(10, 2), ValueError, "dim must be a multiple of 2 * axes = 4, … got 10"),
+    ],
+    "sectioned_frequencies": [
+        (
+            lambda: axes.sectioned_frequencies(SLANTED, (2, 2)),
+            ValueError,
+            "frequencies must have shape (dim/2,), got (2, 4)",
+        ),
+        (
+            lambda: axes.sectioned_frequencies(OMEGA, (1, 2)),
+            ValueError,
+            "sections must have as many pairs together as frequencies, 2, got 3",
+        ),
+        (lambda: axes.sectioned_frequencies(OMEGA, 2), TypeError, "sections must be a list or tuple of ints, got 2"),
+        *not_a_count("sections[0]", lambda v: axes.sectioned_frequencies(OMEGA, (v, 2)), 0),
+        *not_a_flag("interleaved", lambda v: axes.sectioned_frequencies(OMEGA, (1, 1), interleaved=v)),
+        (
+            lambda: axes.sectioned_frequencies(OMEGA, (0, 2), interleaved=True),
+            ValueError,
+            "sections must be largest for axis 0 when interleaved, got [0, 2]",
+        ),
+    ],
+    "axial_table": [
+        (lambda: axes.axial_table(PLACES.float(), SLANTED), TypeError, "positions must be int64, or float64"),
+        (
+            lambda: axes.axial_table(PLACES, OMEGA),
+            ValueError,
+            "frequencies must have shape (axes, dim/2), got (2,)",
+        ),
+        (
+            lambda: axes.axial_table(PLACES[:, :1], SLANTED),
+            ValueError,
+            "positions must have … with 2 axes, … got (3, 1)",
+        ),
+        *not_positive("scale", lambda v: axes.axial_table(PLACES, SLANTED, scale=v)),
+        (lambda: axes.axial_table(PLACES, SLANTED, dtype=torch.float16), TypeError, "dtype must be"),
+        (lambda: axes.axial_table(PLACES, SLANTED.to(META)), ValueError, "frequencies must be on cpu like positions"),
+    ],
+    "apply_axial": [
+        (
+            lambda: axes.apply_axial(X[0, 0], PLACES[None], SLANTED, layout="half"),
+            ValueError,
+            "positions must have one row for each row of x (batch, heads, seq, head_dim), got (1, 3, 2)",
+        ),
+        (
+            lambda: axes.apply_axial(X, PLACES[:2], SLANTED, layout="half"),
+            ValueError,
+            "positions must have shape ([batch,] 3, axes) … got (2, 2)",
+        ),
+        (lambda: axes.apply_axial(ONE, PLACES, SLANTED, layout="half"), ValueError, "x must have shape (..., seq"),
+        (lambda: axes.apply_axial(X, PLACES, SLANTED, layout="x"), ValueError, "layout must be one of"),
+    ],
+    "distances": [
+        *not_a_count("q_len", lambda v: biases.distances(v, 3), 1),
+        *not_a_count("k_len", lambda v: biases.distances(1, v), 1)[:-1],  # None is the default
+        (lambda: biases.distances(3, 2), ValueError, "k_len must be at least q_len = 3, got 2"),
+    ],
+    "t5_buckets": [
+        (lambda: biases.t5_buckets(AWAY.float()), TypeError, "distance must be an int64 tensor, got torch.float32"),
+        *not_a_count("buckets", lambda v: biases.t5_buckets(AWAY, buckets=v), 2),
+        (lambda: biases.t5_buckets(AWAY, buckets=7), ValueError, "buckets must be a multiple of 2, got 7"),
+        (
+            lambda: biases.t5_buckets(AWAY, buckets=6, causal=False),
+            ValueError,
+            "buckets must be a multiple of 4, got 6",
+        ),
+        *not_a_count("farthest", lambda v: biases.t5_buckets(AWAY, farthest=v), 1),
+        (lambda: biases.t5_buckets(AWAY, farthest=16), ValueError, "farthest must be above the 16 buckets … got 16"),
+        *not_a_flag("causal", lambda v: biases.t5_buckets(AWAY, causal=v)),
+    ],
+    "t5_bias": [
+        (lambda: biases.t5_bias(AWAY, ONE), ValueError, "table must have shape (buckets, heads), … got (1,)"),
+        (
+            lambda: biases.t5_bias(AWAY[0], torch.ones(32, 1)),
+            ValueError,
+            "distance must have shape (q_len, k_len), got (3,)",
+        ),
+        (lambda: biases.t5_bias(AWAY, torch.ones(32, 1, device=META)), ValueError, "table must be on cpu"),
+    ],
+    "shaw_bias": [
+        (
+            lambda: biases.shaw_bias(X, torch.ones(4, 8), AWAY),
+            ValueError,
+            "table must have shape (2k + 1, 8) to match q, got (4, 8)",
+        ),
+        (
+            lambda: biases.shaw_bias(X, torch.ones(3, 8), AWAY[:2]),
+            ValueError,
+            "distance must have shape (3, k_len) to match q, got (2, 3)",
+        ),
+        (lambda: biases.shaw_bias(X, torch.ones(3, 8, device=META), AWAY), ValueError, "table must be on cpu like q"),
+    ],
+    "kerple_log_bias": [
+        (
+            lambda: biases.kerple_log_bias(AWAY, ONE, torch.ones(2)),
+            ValueError,
+            "rate must have shape (heads,), … got (2,), torch.float32",
+        ),
+        (lambda: biases.kerple_log_bias(AWAY, P3, ONE), TypeError, "amount must be a floating-point tensor"),
+    ],
+    "kerple_power_bias": [
+        (
+            lambda: biases.kerple_power_bias(AWAY, torch.tensor(1.0), ONE),
+            ValueError,
+            "amount must have shape (heads,)",
+        ),
+        (
+            lambda: biases.kerple_power_bias(AWAY, ONE, ONE.double()),
+            ValueError,
+            "power must have shape (heads,), … got (1,), torch.float64",
+        ),
+    ],
+    "sandwich_bias": [
+        *not_a_count("heads", lambda v: biases.sandwich_bias(AWAY, v), 1),
+        *not_even(lambda v: biases.sandwich_bias(AWAY, 1, dim=v)),
+        *not_positive("base", lambda v: biases.sandwich_bias(AWAY, 1, base=v)),
+    ],
+    "fire_bias": [
+        *not_positive("rate", lambda v: biases.fire_bias(AWAY, torch.nn.Identity(), rate=v, threshold=1.0)),
+        *not_positive("threshold", lambda v: biases.fire_bias(AWAY, torch.nn.Identity(), rate=1.0, threshold=v)),
+        (
+            lambda: biases.fire_bias(AWAY, torch.nn.Identity(), rate=torch.ones(2), threshold=1.0),
+            ValueError,
+            "rate must be one floating-point number, got torch.float32 of (2,)",
+        ),
+        (
+            lambda: biases.fire_bias(AWAY, torch.nn.Flatten(0), rate=1.0, threshold=1.0),
+            ValueError,
+            "mlp must give (3, 3, heads), got (9,)",
+        ),
+        (
+            lambda: biases.fire_bias(AWAY, 1, rate=1.0, threshold=1.0),
+            TypeError,
+            "mlp must be a function of a tensor, got 1",
+        ),
+        (lambda: biases.fire_bias(AWAY, len, rate=1.0, threshold=1.0), TypeError, "mlp must give a tensor, got int"),
+        (
+            lambda: biases.fire_bias(AWAY, torch.nn.Identity(), rate=1e10, threshold=1.0),
+            ValueError,
+            "rate must be at most 1e+09, got 10000000000.0",
+        ),
+    ],
+    "apply_xpos": [
+        (
+            lambda: biases.apply_xpos(X, X, P3, SLANTED, layout="half"),
+            ValueError,
+            "frequencies must have shape (dim/2,), got (2, 4)",
+        ),
+        *not_positive("gamma", lambda v: biases.apply_xpos(X, X, P3, OMEGA, layout="half", gamma=v)),
+        *not_positive("scale_base", lambda v: biases.apply_xpos(X, X, P3, OMEGA, layout="half", scale_base=v)),
+        (lambda: biases.apply_xpos(X, X[:, :, :2], P3, OMEGA, layout="half"), ValueError, "k must have shape (..., 3,"),
+        (
+            lambda: biases.apply_xpos(X, X, P3[None], OMEGA, layout="half"),
+            ValueError,
+            "positions must have shape (seq,)",
+        ),
+        (lambda: biases.apply_xpos(X, X, P3.double(), OMEGA, layout="half"), TypeError, "positions must be an int64"),
     ],
     "receptive_field": [
         *not_a_count("window", lambda v: local.receptive_field(v, 2), 1),

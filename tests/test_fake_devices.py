@@ -34,6 +34,8 @@ from rope_lessons import (
     FrequencySpec,
     LogN,
     Scheme,
+    axes,
+    biases,
     circles,
     entropy,
     local,
@@ -333,6 +335,7 @@ def called(function: Callable[..., Any], *arguments: Any, **options: Any) -> Cal
 
 
 OMEGA, X = partial(omega), partial(numbers, 2, 4, 9, 8)
+AWAY, SLANTED = partial(whole, 9, 9), partial(numbers, 2, 4, dtype=torch.float64)
 ON = {"device": CUDA}
 CALLS: dict[str, Callable[[], Any]] = {
     "rope_frequencies": called(rl.rope_frequencies, 8, **ON),
@@ -379,6 +382,31 @@ CALLS: dict[str, Callable[[], Any]] = {
         local.alibi_channels(*qkv()[:2]),
         local.alibi_channels(*qkv()[:2], k_positions=P(), digits=2),
     ],
+    "axial_positions": called(axes.axial_positions, (2, 3), **ON),
+    "multimodal_positions": called(axes.multimodal_positions, [2, (1, 2, 3)], **ON),
+    "axial_frequencies": called(axes.axial_frequencies, 8, 2, **ON),
+    "sectioned_frequencies": lambda: [
+        axes.sectioned_frequencies(omega(), (2, 1, 1), interleaved=mixed) for mixed in (False, True)
+    ],
+    "axial_table": called(axes.axial_table, partial(whole, 9, 2), SLANTED),
+    "apply_axial": lambda: [
+        axes.apply_axial(X(), where, SLANTED(), layout=layout)
+        for where in (whole(9, 2), whole(2, 9, 2).double()) for layout in ("half", "interleaved")
+    ],
+    "distances": called(biases.distances, 4, 9, **ON),
+    "t5_buckets": lambda: [biases.t5_buckets(whole(9, 9), causal=causal) for causal in (False, True)],
+    "t5_bias": called(biases.t5_bias, AWAY, partial(numbers, 32, 4)),
+    "shaw_bias": called(biases.shaw_bias, X, partial(numbers, 5, 8), AWAY),
+    "kerple_log_bias": called(biases.kerple_log_bias, AWAY, partial(numbers, 4), partial(numbers, 4)),
+    "kerple_power_bias": called(biases.kerple_power_bias, AWAY, partial(numbers, 4), partial(numbers, 4)),
+    "sandwich_bias": called(biases.sandwich_bias, AWAY, 4),
+    "fire_bias": lambda: [
+        biases.fire_bias(whole(9, 9), moved(nn.Linear(1, 4)), rate=rate, threshold=threshold)
+        for rate, threshold in ((0.1, 8.0), (numbers(), numbers(1)))
+    ],
+    "apply_xpos": lambda: [
+        biases.apply_xpos(X(), X(), P(), omega(), layout=layout) for layout in ("half", "interleaved")
+    ],
     "causal_mask": lambda: local.dense_mask(local.causal_mask, P(), P()),
     "window_mask": lambda: local.dense_mask(local.window_mask(3), P(), P()),
     "lambda_mask": lambda: local.dense_mask(local.lambda_mask(3, 1), P(), P()),
@@ -392,12 +420,13 @@ CALLS: dict[str, Callable[[], Any]] = {
         for layer in rl.plan_from_hf({"num_hidden_layers": 1, "head_dim": 8, "rope_theta": 1e4, "sliding_window": 4})
     ],
     "attention": lambda: [
-        rl.attention(*qkv(), scheme, **given)
+        rl.attention(*qkv(), rl.scheme("nope"), q_positions=whole(1, 9, 2), frequencies=SLANTED()),
+        *[rl.attention(*qkv(), scheme, **given)
         for scheme in (rl.scheme("rerope", dim=8, window=4), rl.scheme("alibi"), rl.scheme("window", **ROWS["window"]))
         for given in (
             {"q_positions": P()}, {"lengths": whole(2)}, {"document_ids": P()}, {"bias": numbers(9, 9)},
             {"frequencies": numbers(4, 4, dtype=torch.float64)},
-        )
+        )],
     ],
     "scheme_from_hf": lambda: rl.attention(
         *qkv(), rl.scheme_from_hf({"rope_type": "default", "rope_theta": 1e4}, head_dim=8)

@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[1] / "rope_lessons"
 FLOORS = (
     ("_checks", "_extras", "_float64"),
     ("sinusoidal", "rotary", "radix", "mixed_radix", "circles", "entropy", "local", "rerope", "invleaky"),
-    ("random_positions", "stored"),
+    ("random_positions", "stored", "axes", "biases"),
     ("kinds",),
     ("schemes",),
     ("methods", "self_extend", "streaming", "hf", "engine"),
