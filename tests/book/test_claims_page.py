@@ -114,7 +114,9 @@ def test_the_filter_works_by_keyboard(page: Page) -> None:
     page.keyboard.type("refuted")
     assert page.input_value("select[name=verdict]") == "rl-verdict-refuted"
     assert shown(page) == of("refuted", ROWS)
-    page.keyboard.press("Tab")
+    for _ in ("the origin", "the button"):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.type") == "reset"
     page.keyboard.press("Enter")
     page.wait_for_function(f"document.querySelectorAll('li.rl-claim:not([hidden])').length === {len(ROWS)}")
 

@@ -370,8 +370,6 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
 
 
 FIRST, NEXT = 2_500_000, 600_000  # bytes, as served
-# Pages of the old form, with twice the pictures of a lesson, by how much more they may have.
-NOT_YET = {"12_shootout": 1.1}
 
 
 def weight(tab: Page, address: str) -> int:
@@ -397,8 +395,7 @@ def test_pages_are_light(browser: Browser, server: str) -> None:
     weight(tab, f"{server}/book/02_rotary.html")  # the fonts of its formulas
     weights = {path.stem: weight(tab, f"{server}/book/{path.stem}.html") for path in chapters(ROOT)}
     context.close()
-    assert {name: bytes_ for name, bytes_ in weights.items() if bytes_ > NEXT * NOT_YET.get(name, 1.0)} == {}
-    assert all(weights[name] > NEXT for name in NOT_YET), "nothing is excused that is light"
+    assert {name: bytes_ for name, bytes_ in weights.items() if bytes_ > NEXT} == {}
 
 
 def test_search_finds_a_term(tab: Page, server: str) -> None:
