@@ -56,6 +56,7 @@ from rope_lessons.lab.table import finished, scoring
 from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.text import repeated_windows
 from rope_lessons.models import byte_lm, language_model, masked_lm, recall
+from rope_lessons.models.position_bias import BIASES
 from rope_lessons.schemes import SCHEMES
 from rope_lessons.scoreboard.recipe import Recipe as ScoreboardRecipe
 from rope_lessons.streaming import streaming_attention
@@ -648,7 +649,10 @@ def test_lab_training(size: str, optimizer: str, scheme: str, watch: Watch, monk
     assert_on_cuda(held)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal-shifted", "learned-pi", "rope-per-head", "random-positions"])
+FAKE_ROWS = ("sinusoidal-shifted", "learned-pi", "rope-per-head", "random-positions", *BIASES, "xpos")
+
+
+@pytest.mark.parametrize("name", FAKE_ROWS)
 def test_rows_of_the_scoreboard(name: str, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that no plan says whole, in training and at test."""
     tiny = replace(TINY["transformer"], kv_heads=2)

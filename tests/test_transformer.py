@@ -12,6 +12,7 @@ from torch import Tensor
 import rope_lessons as rl
 from rope_lessons import METHODS, Scheme
 from rope_lessons.lab import sizes
+from rope_lessons.models.position_bias import BIASES
 from rope_lessons.models.transformer import TransformerConfig, TransformerLM
 from tests.equation import attention_by_equation
 
@@ -115,6 +116,9 @@ def test_start() -> None:
         ({"encoding": "learned"}, "table must be positive with encoding 'learned', and 0 without it, got 0"),
         ({"table": 8}, "table must be positive with encoding 'learned', and 0 without it, got 8"),
         ({"encoding": "sinusoidal", "width": 7}, "width must be even for a sinusoidal encoding, got 7"),
+        ({"bias": "alibi", "bias_length": 64}, "bias must be one of '', 't5', 'kerple', 'sandwich', 'fire', 'shaw'"),
+        ({"bias": "t5"}, "bias_length must be positive with a bias, and 0 without one, got 0"),
+        ({"bias_length": 64}, "bias_length must be positive with a bias, and 0 without one, got 64"),
     ],
 )
 def test_errors(options: dict, message: str) -> None:
@@ -177,3 +181,75 @@ def test_an_encoding_takes_no_cache() -> None:
     for config in ADDED.values():
         with pytest.raises(ValueError, match="cache must be None for a model with an encoding"):
             random_model(config)(torch.zeros(1, 2, dtype=torch.int64), cache=rl.KVCache((rl.scheme("nope"),) * 2))
+
+
+# --- biases ----------------------------------------------------------------------------------------------------------
+
+BIASED = {bias: replace(SMALL, bias=bias, bias_length=16) for bias in BIASES}
+
+
+def of_the_paper(kind: str, own: dict[str, Tensor], q: Tensor, m: int, n: int, head: int) -> Tensor:
+    """The bias of one head between the query at m and the key at n, set for 16 tokens; ``q`` is the query's vector."""
+    away, zero = m - n, torch.zeros(())
+    if kind == "t5":  # 8 buckets: 4 of one distance, then to 8 by the logarithm
+        grown = 4 + math.floor(4 * math.log(max(away, 1) / 4) / math.log(2) + 1e-9)
+        return own["table"][away if away < 4 else min(grown, 7), head]
+    if kind == "shaw":  # vectors of -4, …, 4
+        return q @ own["table"][max(-away, -4) + 4] / 6**0.5
+    if kind == "kerple":
+        amount, rate = (own[name][head].clamp(min=0.01) for name in ("amount", "rate"))
+        return -amount * (1 + rate * away).log()
+    if kind == "sandwich":
+        cosines = sum(math.cos(away * 10_000 ** (-t / 64)) - 1 for t in range(1, 65))
+        return zero + 4 / (8 * (head + 1)) * cosines
+    rate, threshold = own["rate"].abs(), own["threshold"].abs()
+    share = (rate * away + 1).log() / (rate * torch.maximum(threshold, zero + m) + 1).log()
+    hidden = (own["network.0.weight"][:, 0] * share + own["network.0.bias"]).clamp(min=0)
+    return own["network.2.weight"][head] @ hidden + own["network.2.bias"][head]
+
+
+@pytest.mark.parametrize("kind", BIASES)
+def test_a_bias_is_that_of_its_paper(kind: str) -> None:
+    """Beyond the length that it is set for, too."""
+    layer = random_model(BIASED[kind]).layers[1]
+    bias, q = layer.attention.bias, torch.randn(2, 4, 21, 6, dtype=torch.float64)
+    own, found = dict(bias.named_parameters()), bias(q).expand(2, 4, 21, 21)
+    for m in range(21):
+        for n in range(m + 1):
+            wanted = torch.stack([of_the_paper(kind, own, q[1, head, m], m, n, head) for head in range(4)])
+            assert torch.allclose(found[1, :, m, n], wanted.double(), atol=1e-5), (m, n)
+
+
+@pytest.mark.parametrize("kind", BIASES)
+def test_every_layer_adds_its_own_bias(kind: str) -> None:
+    model, tokens, plan = random_model(BIASED[kind]), torch.randint(11, (2, 9)), (rl.scheme("nope"),) * 2
+    seen = []
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, *, bias: Tensor) -> Tensor:
+        seen.append(bias)
+        return attention_by_equation(q, k, v, scheme, frequencies=None, bias=bias.detach().expand(2, 4, 9, 9))[0]
+
+    assert torch.allclose(model(tokens, plan), model(tokens, plan, attend=attend), atol=1e-9)
+    assert len(seen) == 2
+    assert torch.equal(*seen) == (kind == "sandwich"), "Sandwich alone has nothing to learn"
+    model(tokens, plan).sum().backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+
+
+def test_the_other_weights_are_those_of_a_model_without_bias() -> None:
+    plain = dict(sizes.build(SMALL, seed=3).named_parameters())
+    for config in BIASED.values():
+        own = dict(sizes.build(config, seed=3).named_parameters())
+        assert all(torch.equal(own[name], weight) for name, weight in plain.items())
+        assert all(torch.isfinite(weight).all() for weight in own.values())
+
+
+def test_a_bias_takes_no_cache_and_no_positions() -> None:
+    model, tokens = random_model(BIASED["fire"]), torch.zeros(1, 2, dtype=torch.int64)
+    told = "must be None for a model with a bias: it counts every text from 0"
+    with pytest.raises(ValueError, match=f"cache {told}"):
+        model(tokens, cache=rl.KVCache((rl.scheme("nope"),) * 2))
+    with pytest.raises(ValueError, match=f"document_ids {told}"):
+        model(tokens, document_ids=torch.zeros(1, 2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=f"positions {told}"):
+        model(tokens, positions=torch.arange(2))

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rope_lessons._checks import check_choice, check_count, check_positive
+from rope_lessons.biases import apply_xpos
 from rope_lessons.engine import attention
 from rope_lessons.kinds import KINDS
 from rope_lessons.methods import METHODS, Method
@@ -39,11 +40,13 @@ class TableRow:
             far distances, ``-f`` a number of full layers.
         method: what is trained, and what is tested.
         normalized: which of queries and keys are divided by their length: ``""``, ``"k"``, ``"q"`` or ``"qk"``.
-        encoding, table: of the model, as :class:`~rope_lessons.models.transformer.TransformerConfig` has them.
+        encoding, table, bias, bias_length: of the model, as
+            :class:`~rope_lessons.models.transformer.TransformerConfig` has them.
         bases: of the heads, which take them in turn, in the place of those of the schemes; none if empty.
+        xpos: over how many positions its pairs fade, where it is xPos, whose schemes turn nothing; 0 for others.
 
     Raises:
-        TypeError, ValueError: another ``normalized``; bases that are no positive numbers.
+        TypeError, ValueError: another ``normalized``; bases that are no positive numbers; a negative ``xpos``.
 
     Chapter 12.
     """
@@ -54,16 +57,21 @@ class TableRow:
     encoding: str = ""
     table: int = 0
     bases: tuple[float, ...] = ()
+    bias: str = ""
+    bias_length: int = 0
+    xpos: int = 0
 
     def __post_init__(self) -> None:
         check_choice("normalized", self.normalized, NORMALIZED)
+        check_count("xpos", self.xpos)
         for base in self.bases:
             check_positive("each of bases", base)
 
     @property
     def outside(self) -> dict[str, Any]:
         """What of the training no plan says, by name; nothing for most rows."""
-        return {name: value for name in ("encoding", "table", "bases") if (value := getattr(self, name))}
+        names = ("encoding", "table", "bases", "bias", "bias_length", "xpos")
+        return {name: value for name in names if (value := getattr(self, name))}
 
     @property
     def training(self) -> Any:
@@ -81,6 +89,10 @@ class TableRow:
         q, k = (_unit(x) if name in self.normalized else x for name, x in (("q", q), ("k", k)))
         if self.bases:
             options["frequencies"] = self._frequencies(heads=q.shape[1], dim=scheme.rotary_dim, device=q.device)
+        if self.xpos:
+            where = torch.arange(q.shape[2], device=q.device)
+            own = rope_frequencies(q.shape[3], device=q.device)
+            q, k = apply_xpos(q, k, where, own, layout=scheme.layout, scale_base=self.xpos)
         return (self.method.attend or attention)(q, k, v, scheme, **options)
 
     def _frequencies(self, heads: int, dim: int, device: torch.device) -> Tensor:

@@ -115,7 +115,8 @@ class Recipe:
         config = replace(sizes.SIZES[self.size], shift_keys=self.shift_keys)
         if isinstance(config, sizes.GAUConfig):
             return replace(config, optimizer="lamb" if self.optimizer == "tiger" else "adam")
-        return replace(config, encoding=self.row.encoding, table=self.row.table)
+        names = ("encoding", "table", "bias", "bias_length")
+        return replace(config, **{name: getattr(self.row, name) for name in names})
 
     @property
     def rows(self) -> dict[str, TableRow]:

@@ -1,5 +1,14 @@
 """The models of the chapters: small, whole in one file each, trained in minutes on a CPU."""
 
-from rope_lessons.models import byte_lm, initial, language_model, masked_lm, pretrained, recall, transformer
+from rope_lessons.models import (
+    byte_lm,
+    initial,
+    language_model,
+    masked_lm,
+    position_bias,
+    pretrained,
+    recall,
+    transformer,
+)
 
-__all__ = ["byte_lm", "initial", "language_model", "masked_lm", "pretrained", "recall", "transformer"]
+__all__ = ["byte_lm", "initial", "language_model", "masked_lm", "position_bias", "pretrained", "recall", "transformer"]

@@ -18,7 +18,7 @@ from rope_lessons.engine import KVCache, attention
 from rope_lessons.schemes import Plan, Scheme, scheme
 
 EPSILON = 1e-7  # of the norms, as in bert4keras
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]  # queries, keys and values to outputs, for one layer
+Attend = Callable[..., Tensor]  # queries, keys and values, and a bias where a layer has one, to outputs
 
 
 class ModelConfig(Protocol):
@@ -53,6 +53,7 @@ class LanguageModel(nn.Module):
     Chapter 12.
     """
 
+    has_bias = False  # whether layers add a bias of their own to the scores
     recompute = False  # activation checkpointing: keep only what enters a layer, and run it again for the gradients
 
     def __init__(self, config: ModelConfig, layers: Iterable[nn.Module], plan: Plan | None = None):
@@ -86,7 +87,8 @@ class LanguageModel(nn.Module):
 
         Raises:
             TypeError, ValueError: tokens of another dtype or shape; a plan of another number of layers; a cache or
-                document ids for a model that mixes keys with the ones before them, or that adds an encoding.
+                document ids for a model that mixes keys with the ones before them, adds an encoding or has a bias;
+                positions for one with a bias.
         """
         check_int64("tokens", tokens)
         if tokens.ndim != 2:
@@ -97,6 +99,10 @@ class LanguageModel(nn.Module):
                 raise ValueError(f"{name} must be None for a model with shift_keys: a key needs the token before it")
             if self.encoding is not None and value is not None:
                 raise ValueError(f"{name} must be None for a model with an encoding: it counts every text from 0")
+            if self.has_bias and value is not None:
+                raise ValueError(f"{name} must be None for a model with a bias: it counts every text from 0")
+        if self.has_bias and positions is not None:
+            raise ValueError("positions must be None for a model with a bias: it counts every text from 0")
         if positions is not None:
             options.update(q_positions=positions, k_positions=positions)
         x = self.embedding(tokens)
@@ -138,8 +144,8 @@ class LanguageModel(nn.Module):
 def _bound(attend: Callable[..., Tensor], scheme: Scheme, options: dict[str, Any]) -> Attend:
     """The attention of one layer."""
 
-    def here(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attend(q, k, v, scheme, **options)
+    def here(q: Tensor, k: Tensor, v: Tensor, **more: Tensor) -> Tensor:
+        return attend(q, k, v, scheme, **options, **more)
 
     return here
 

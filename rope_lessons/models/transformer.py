@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from rope_lessons._checks import check_bool, check_choice, check_count, check_dim
 from rope_lessons.models.initial import truncated_normal_
 from rope_lessons.models.language_model import EPSILON, Attend, KeyShift, LanguageModel
+from rope_lessons.models.position_bias import BIASES, PositionBias
 from rope_lessons.nn import LearnedEmbedding, SinusoidalEmbedding
 from rope_lessons.schemes import Plan
 
@@ -37,10 +38,14 @@ class TransformerConfig:
         shift_keys: mix each key with the previous token's.
         encoding: what is added to the embedded tokens: ``"sinusoidal"``, ``"learned"`` or, by default, nothing.
         table: rows of a learned table, 0 without one: the longest text that the model can read.
+        bias: what is added to the scores: ``"t5"``, ``"kerple"``, ``"sandwich"``, ``"fire"``, ``"shaw"`` or, by
+            default, nothing.
+        bias_length: the length that the bias is set for, 0 without one.
 
     Raises:
         TypeError, ValueError: sizes below 1; an odd ``head_dim``; ``kv_heads`` that do not divide ``heads``; an unknown
-            encoding, or an odd ``width`` for the sinusoidal one; a table without rows, or rows without a table.
+            encoding, or an odd ``width`` for the sinusoidal one; a table without rows, or rows without a table; an
+            unknown bias, one without a length, or a length without one.
 
     >>> TransformerConfig(heads=12, kv_heads=5)
     Traceback (most recent call last):
@@ -58,6 +63,8 @@ class TransformerConfig:
     shift_keys: bool = False
     encoding: str = ""
     table: int = 0
+    bias: str = ""
+    bias_length: int = 0
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "layers", "heads", "kv_heads", "hidden"):
@@ -72,6 +79,10 @@ class TransformerConfig:
             raise ValueError(f"table must be positive with encoding 'learned', and 0 without it, got {self.table}")
         if self.encoding == "sinusoidal" and self.width % 2:
             raise ValueError(f"width must be even for a sinusoidal encoding, got {self.width}")
+        check_choice("bias", self.bias, ("", *BIASES))
+        check_count("bias_length", self.bias_length)
+        if bool(self.bias_length) != bool(self.bias):
+            raise ValueError(f"bias_length must be positive with a bias, and 0 without one, got {self.bias_length}")
 
     @property
     def embedded(self) -> float:
@@ -94,13 +105,16 @@ class GroupedQueryAttention(nn.Module):
         self.project = nn.Linear(config.width, sum(self.parts), bias=False)  # queries, keys, values in one product
         self.key_shift = KeyShift(config.head_dim) if config.shift_keys else None
         self.out = nn.Linear(config.heads * config.head_dim, config.width, bias=False)
+        own = (config.bias, config.heads, config.head_dim, config.bias_length)
+        self.bias = PositionBias(*own) if config.bias else None
 
     def forward(self, x: Tensor, attend: Attend) -> Tensor:
         """``(batch, seq, width)`` to the same."""
         split = self.project(x).split(self.parts, dim=-1)
         q, k, v = (part.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for part in split)  # (batch, heads, seq, d)
         k = k if self.key_shift is None else self.key_shift(k)
-        return self.out(attend(q, k, v).transpose(1, 2).flatten(2))
+        more = {} if self.bias is None else {"bias": self.bias(q)}
+        return self.out(attend(q, k, v, **more).transpose(1, 2).flatten(2))
 
 
 class SwiGLU(nn.Module):
@@ -173,19 +187,23 @@ class TransformerLM(LanguageModel):
         super().__init__(config, (TransformerLayer(config) for _ in range(config.layers)), plan)
         self.norm = nn.RMSNorm(config.width, eps=EPSILON)
         self.encoding = _encoding(config)
+        self.has_bias = bool(config.bias)
 
     def leave(self, x: Tensor) -> Tensor:
         """The stream was never normed: this is the last of the pre norms."""
         return self.norm(x)
 
     def initialise(self, generator: torch.Generator) -> None:
-        """Fill every weight. What a table of positions draws comes last: the others are those of a model without it."""
+        """Fill every weight. What positions draw comes last: the other weights are those of a model without it."""
         truncated_normal_(self.embedding.weight, self.config.embedded, generator)
         for layer in cast(Iterable[TransformerLayer], self.layers):
             layer.initialise(2 * self.config.layers, generator)
         nn.init.ones_(self.norm.weight)
         if isinstance(self.encoding, LearnedEmbedding):
             truncated_normal_(self.encoding.weight, self.encoding.std, generator)
+        for layer in cast(Iterable[TransformerLayer], self.layers):
+            if layer.attention.bias is not None:
+                layer.attention.bias.initialise(generator)
 
 
 def _encoding(config: TransformerConfig) -> SinusoidalEmbedding | LearnedEmbedding | None:

@@ -14,6 +14,7 @@ from rope_lessons.circles import turns, yarn_attention_factor
 from rope_lessons.kinds import KINDS
 from rope_lessons.lab.rows import Maker, TableRow, table_of
 from rope_lessons.methods import Method
+from rope_lessons.models.position_bias import BIASES
 from rope_lessons.schemes import Scheme, scheme
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import DATA, read_results
@@ -138,6 +139,7 @@ class _Scoreboard(Maker):
             self.bases,
             self.added,
             self.positions,
+            self.biased,
         )
         for part in parts:
             made += part()
@@ -228,6 +230,8 @@ class _Scoreboard(Maker):
             yield _same(f"nope-every-fourth{suffix}", *fourth)
         half = scheme("rope", dim=self.dim // 2)
         yield _same("partial-rotary", *(half,) * self.layers)
+        turning = scheme("proportional", dim=self.dim, share=0.75)  # the share that is best in its paper
+        yield _same("p-rope", *(turning,) * self.layers)
 
     def bases(self) -> Iterator[TableRow]:
         for base in BASES:
@@ -261,6 +265,14 @@ class _Scoreboard(Maker):
         longest = int(self.factor * self.train_length)
         for suffix, scale in (("", None), ("-logn", self.log_n)):
             yield self.row(f"skip-positions{suffix}", "skip-positions", max_length=longest, scale=scale)
+
+    def biased(self) -> Iterator[TableRow]:
+        """Biases, in a model whose attention turns nothing; and xPos, which turns and fades, over half of the training
+        length, as its paper has it."""
+        plan = (scheme("nope"),) * self.layers
+        for bias in BIASES:
+            yield replace(_same(bias, *plan), bias=bias, bias_length=self.train_length)
+        yield replace(_same("xpos", *plan), xpos=self.train_length // 2)
 
 
 def _same(name: str, *plan: Scheme) -> TableRow:

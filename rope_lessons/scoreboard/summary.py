@@ -33,6 +33,8 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "09": ("rope", "rerope", "invleaky", "invleaky-moving", "invleaky-same-residue", "invleaky-slopes"),
     "10": ("rope", "random-positions", "random-positions-ordinary", "equal-mean", "skip-positions"),
     "12": ("rope", "hwfa", "hwfa2"),
+    "14": ("rope", "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "xpos", "p-rope", "partial-rotary", "nope",
+           "nope-every-fourth", "rope-per-head"),
 }  # fmt: skip
 
 

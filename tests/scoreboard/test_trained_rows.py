@@ -16,7 +16,7 @@ from rope_lessons.lab.training import Team
 from rope_lessons.scoreboard import recipe, scoring
 from tests.scoreboard.conftest import TESTS
 
-TRAININGS = ("sinusoidal", "learned", "rope-per-head", "random-positions", "equal-mean")
+TRAININGS = ("sinusoidal", "learned", "rope-per-head", "random-positions", "equal-mean", "t5", "fire", "xpos")
 
 
 @pytest.mark.parametrize("scheme", TRAININGS)
@@ -66,6 +66,20 @@ def test_heads_take_their_bases_in_turn(tiny: recipe.Recipe) -> None:
         assert torch.allclose(found[:, head : head + 1], wanted, atol=1e-6)
 
 
+def test_xpos_fades_over_half_of_the_training_length(tiny: recipe.Recipe) -> None:
+    """Pair by pair: RoPE's share of the score, times zeta to the distance over 16."""
+    row, (q, k) = tiny.rows["xpos"], torch.randn(2, 1, 1, 9, 4).unbind()
+    values = torch.eye(9).expand(1, 1, 9, 9)
+    found = row.attend(q, k, values, row.method.test[0])[0, 0]
+    turned = [rl.apply_rotary(x, torch.arange(9), rl.rope_frequencies(4), layout="half")[0, 0] for x in (q, k)]
+    away = rl.biases.distances(9)
+    scores = sum(
+        turned[0][:, pair::2] @ turned[1][:, pair::2].T * ((pair / 2 + 0.4) / 1.4) ** (away / 16) for pair in (0, 1)
+    )
+    wanted = (scores / 2).masked_fill(away < 0, -torch.inf).softmax(dim=-1)
+    assert torch.allclose(found, wanted, atol=1e-5)
+
+
 def test_positions_at_test_are_spread_or_ordinary(tiny: recipe.Recipe) -> None:
     spread, ordinary = (tiny.rows[f"random-positions{more}"] for more in ("", "-ordinary"))
     assert spread.training == ordinary.training
@@ -82,4 +96,6 @@ def test_what_no_plan_says_is_part_of_what_a_checkpoint_is_compared_by(tiny: rec
     assert more["sinusoidal"] == ["encoding"]
     assert more["learned"] == ["encoding", "table"]
     assert more["rope-per-head"] == ["bases"]
+    assert more["t5"] == ["bias", "bias_length"]
+    assert more["xpos"] == ["xpos"]
     assert told["equal-mean"]["positions"].startswith("equal_mean_positions ")
