@@ -33,6 +33,7 @@ CHAPTERS = (
     "shootout",
     "articles_model",
     "gpu",
+    "bug_museum",
 )
 WHOLE = 1e-9  # the tolerance for whole numbers: one more or less is wrong, however large the number is
 

@@ -68,6 +68,7 @@ CHAPTERS = (
     "tables",
     "sortable",
     "cheat",
+    "museum",
 )
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"

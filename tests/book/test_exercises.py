@@ -35,7 +35,8 @@ def tasks() -> list[tuple[str, str, str, str, Path]]:
     After an exercise comes the cell with its ``check``, then its solution.
     """
     found = []
-    for path in [ROOT / "book" / "quickstart.md", *chapter_pages(ROOT), ROOT / "book" / "articles_model.md"]:
+    others = [ROOT / "book" / f"{name}.md" for name in ("quickstart", "articles_model", "bug_museum")]
+    for path in [*chapter_pages(ROOT), *others]:
         label, stub = "", ""
         for block in walk(path.read_text("utf8"), 1, path):
             if not isinstance(block, Directive):

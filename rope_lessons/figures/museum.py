@@ -1,0 +1,227 @@
+"""Figures of the bug museum: where each mistake begins, a rotation that is none, and a window that is one too wide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from rope_lessons.circles import yarn_attention_factor, yarn_frequencies
+from rope_lessons.exercises.bug_museum import DIM, HEAD, RIGHT, WRONG
+from rope_lessons.figures import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, legend_below, new_figure, styled
+from rope_lessons.figures.tables import ResultTable
+from rope_lessons.local import dense_mask, lambda_mask
+from rope_lessons.radix import dynamic_ntk_frequencies
+from rope_lessons.rotary import rotary_table
+from rope_lessons.sinusoidal import rope_frequencies
+
+__all__ = ["museum_begins", "museum_partners", "museum_table", "museum_windows"]
+
+WRONG_FROM = 0.1  # of its length, by which the vector of a pair has been moved
+LLAMA, NEOX = rope_frequencies(128, 500_000.0), rope_frequencies(32)
+YARN = (8.0, 8192, 500_000.0)  # factor, training length and base of OLMo 3
+
+
+def moved(wrong: Tensor, right: Tensor, wrong_scale: float = 1.0, right_scale: float = 1.0) -> Tensor:
+    """By how much the end of a unit vector is off, in the pair where that is most: angles ``(positions, pairs)``."""
+    ends = [torch.polar(torch.full_like(angles, scale), angles) for angles, scale in
+            ((wrong.double(), wrong_scale), (right.double(), right_scale))]  # fmt: skip
+    return (ends[0] - ends[1]).abs().amax(-1)
+
+
+def _first(off: Tensor) -> int:
+    return int((off > WRONG_FROM).nonzero()[0])
+
+
+def _rounded(m: Tensor) -> Tensor:
+    return moved(m.half()[:, None] * NEOX.half(), m[:, None] * NEOX)
+
+
+def _merged(m: Tensor) -> Tensor:
+    return moved(m.bfloat16().double()[:, None] * LLAMA, m[:, None] * LLAMA)
+
+
+def _lost_base(m: Tensor) -> Tensor:
+    return moved(m[:, None] * rope_frequencies(128), m[:, None] * LLAMA)
+
+
+def _yarn(m: Tensor, scale: float = 1.0) -> Tensor:
+    return moved(m[:, None] * yarn_frequencies(128, *YARN), m[:, None] * LLAMA, scale)
+
+
+def _float32(m: Tensor) -> Tensor:
+    return moved(m.float()[:, None] * LLAMA.float(), m[:, None] * LLAMA)
+
+
+def _ours(m: Tensor) -> Tensor:
+    cos, sin = rotary_table(m, LLAMA)
+    exact = m[:, None] * LLAMA
+    return torch.hypot(cos - exact.cos(), sin - exact.sin()).amax(-1)
+
+
+def _by_exercise(name: str) -> int:
+    """The first position at which a rotation of the exercise moves the vector of one channel too far."""
+    right, vectors = RIGHT["computed in float64"](), torch.eye(HEAD)
+    for position in range(1, 100):
+        at = torch.full((HEAD,), position)
+        if (WRONG[name]()(vectors, at) - right(vectors, at)).norm(dim=-1).max() > WRONG_FROM:
+            return position
+    raise AssertionError(name)
+
+
+def _stale(seen: int = 2048, factor: float = 2.0) -> int:
+    """The first length at which a key turned at the training's length has another angle than one turned anew."""
+    m, old = torch.arange(seen)[:, None], dynamic_ntk_frequencies(128, seen, seen, factor)
+    length = seen
+    while moved(m * old, m * dynamic_ntk_frequencies(128, length, seen, factor)).max() <= WRONG_FROM:
+        length += 1
+    return length
+
+
+def _remembered(seen: int = 2048, factor: float = 2.0) -> int:
+    m = torch.arange(seen)[:, None]
+    long = dynamic_ntk_frequencies(128, 4 * seen, seen, factor)
+    return _first(moved(m * long, m * dynamic_ntk_frequencies(128, seen, seen, factor)))
+
+
+def _misfiled(prompt: int = 5) -> int:
+    """Which new token after a prompt is the first that is turned wrongly."""
+    right, wrong, x = RIGHT["computed in float64"](), WRONG["the table under a wrong name"](), torch.ones(1, HEAD)
+    wrong(x.expand(prompt, -1), torch.arange(prompt))
+    steps = [torch.tensor([prompt + step]) for step in range(9)]
+    return 1 + _first(torch.stack([(wrong(x, at) - right(x, at)).norm() / DIM**0.5 for at in steps]))
+
+
+def _window(window: int = 4096) -> int:
+    """The shortest text in which a query sees a key too many, where i - j may be as large as the window."""
+    keys = torch.arange(2 * window).clamp(max=window) + 1
+    return 1 + int((keys > window).nonzero()[0])
+
+
+def exhibits() -> dict[str, tuple[str, str]]:
+    """Of each exhibit what a user saw, and from where on it is wrong."""
+    positions, factor = torch.arange(4096), yarn_attention_factor(128)
+    squared = abs(factor**2 - factor) / factor
+    return {
+        "1 The table that was rounded": ("unstable answers", f"position {_first(_rounded(positions))}"),
+        "2 The picture of one colour": ("flat images", f"position {_first(_merged(positions))}"),
+        "3 The wrong partner": ("worse speech", f"position {_by_exercise('the wrong partner')}"),
+        "4 The width of the head": ("loops in long texts", f"position {_by_exercise('the width of the head')}"),
+        "5 The lost theta": ("nonsense after 800 tokens", f"distance {_first(_lost_base(positions))}"),
+        "6 YaRN in the wrong layers": (
+            "fewer right answers",
+            f"distance {_first(_yarn(positions, yarn_attention_factor(YARN[0])))}",
+        ),
+        "7 The factor that was squared": ("fewer right answers", f"distance {_first(torch.tensor([squared]))}"),
+        "8 The stale keys": ("a cache changes the output", f"length {_stale():,}"),
+        "9 The long text that stayed": ("one chat changes the next", f"position {_remembered()}"),
+        "10 The table under a wrong name": ("offsets do nothing", f"new token {_misfiled()}"),
+        "11 One key too many": ("two backends differ", f"length {_window():,}"),
+        "12 The memory that nobody wrote": (
+            "loss as if untrained",
+            f"position {_by_exercise('the memory that nobody wrote')}",
+        ),
+    }
+
+
+def museum_table() -> ResultTable:
+    """The exhibits, what a user saw of each, and the position, distance or length from which it is wrong."""
+    return ResultTable(
+        columns=("what a user saw", "wrong from"),
+        rows=exhibits(),
+        head="exhibit",
+        caption="Wrong: in some pair, the end of a unit vector is off by more than a tenth. Sizes as in the cells below"
+        " and in the threads; a window of 4,096, and 2,048 tokens seen in training where the length matters.",
+    )
+
+
+LINES: tuple[tuple[str, Callable[[Tensor], Tensor], str, str], ...] = (
+    ("5 lost theta", _lost_base, RED, "-"),
+    ("6 YaRN in a plain layer", _yarn, ORANGE, "-"),
+    ("1 table in float16", _rounded, GREEN, "-"),
+    ("2 positions in bfloat16", _merged, PURPLE, "-"),
+    ("angles in float32", _float32, SKY, "--"),
+    ("angles in float64", _ours, BLUE, "--"),
+)
+
+
+@cache
+def worst_so_far(line: int, longest: int) -> Tensor:
+    """The largest error of a line up to each position."""
+    return LINES[line][1](torch.arange(longest + 1)).cummax(0).values
+
+
+@styled
+def museum_begins(longest: int = 32_768) -> tuple[MatplotlibFigure, str]:
+    """The largest error of a turned vector in texts of all lengths, for mistakes and for two tables that are right."""
+    figure, axis = new_figure(height=4.4)
+    shown = torch.logspace(0, 15, 181, base=2.0, dtype=torch.float64).round().long().clamp(max=longest).unique()
+    said = []
+    for number, (name, _, color, line) in enumerate(LINES):
+        worst = worst_so_far(number, longest)
+        axis.plot(shown, worst[shown].clamp(min=1e-9), line, color=color, label=name)
+        late = bool(worst[-1] > WRONG_FROM)
+        said.append(f"{name}: " + (f"from {_first(worst)}" if late else f"never, at most {float(worst[-1]):.0e}"))
+    axis.axhline(WRONG_FROM, color="black", linewidth=1, linestyle=":")
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    ticks = [2**n for n in range(0, 16, 3)]
+    axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axis.set_ylim(1e-9, 4)
+    axis.set_xlabel("last position of the text")
+    axis.set_ylabel("off by, at most")
+    legend_below(figure, axis, columns=2)
+    alt = f"""The largest error of a turned unit vector in a text, against the text's last position, from 1 to
+        {longest:,}, both axes logarithmic. Where each passes {WRONG_FROM}: {"; ".join(said)}. The float32 line climbs
+        with the position; the float64 line stays flat."""
+    return figure, alt
+
+
+def partner_scores(starts: int = 64, distance: int = 5) -> tuple[Tensor, Tensor]:
+    """Scores of one query and one key, always as far apart, while both walk: with the wrong partner, and right."""
+    q, k = torch.randn(2, HEAD, generator=torch.Generator().manual_seed(0))
+    at = torch.arange(starts)
+    found = []
+    for rotate in (WRONG["the wrong partner"](), RIGHT["computed in float64"]()):
+        turned = rotate(q.expand(starts, -1), at + distance), rotate(k.expand(starts, -1), at)
+        found.append((turned[0] * turned[1]).sum(-1) / HEAD**0.5)
+    return found[0], found[1]
+
+
+@styled
+def museum_partners(starts: int = 64, distance: int = 5) -> tuple[MatplotlibFigure, str]:
+    """The score of a query and a key at a fixed distance, while both move on: it has to stay."""
+    figure, axis = new_figure(height=3.0)
+    wrong, right = partner_scores(starts, distance)
+    axis.plot(wrong, color=RED, label="angles for halves, partners for neighbours")
+    axis.plot(right, color=BLUE, label="one layout for both")
+    axis.set_xlabel(f"position of the key; the query is {distance} further on")
+    axis.set_ylabel("score")
+    legend_below(figure, axis, columns=1)
+    alt = f"""The score of one query and one key, {distance} tokens apart, while both walk from position 0 to
+        {starts - 1}. With one layout it is a flat line at {float(right[0]):.2f}; with the two mixed it jumps between
+        {float(wrong.min()):.2f} and {float(wrong.max()):.2f}."""
+    return figure, alt
+
+
+@styled
+def museum_windows(window: int = 4, length: int = 9) -> tuple[MatplotlibFigure, str]:
+    """Which keys each query sees: a window that counts the token itself, and one that does not."""
+    figure, axes = new_figure(1, 2, height=3.2, sharey=True)
+    index = torch.arange(length)
+    right, wrong = (dense_mask(lambda_mask(seen, 0), index, index) for seen in (window, window + 1))
+    for axis, mask, name in ((axes[0], right, f"i − j < {window}"), (axes[1], wrong, f"i − j ≤ {window}")):
+        axis.imshow(torch.where(mask, torch.where(right, 1.0, 2.0), torch.nan), cmap="RdBu_r", vmin=0.4, vmax=2.2)
+        axis.set_title(f"{name}: {int(mask[-1].sum())} keys")
+        axis.set_xlabel("key j")
+        axis.set_xticks([0, window, length - 1])
+        axis.set_yticks([0, window, length - 1])
+        axis.grid(False)
+    axes[0].set_ylabel("query i")
+    alt = f"""Two {length} by {length} masks of queries and keys. Left, a key is seen where i − j < {window}: {window}
+        keys for each late query, itself among them. Right, where i − j ≤ {window}: one diagonal more,
+        {window + 1} keys, first for query {window}."""
+    return figure, alt
