@@ -125,8 +125,8 @@ def test_1_the_rounded_table() -> None:
 
 def test_2_the_picture_of_one_colour() -> None:
     """Steps of 512 at 65,536, and the first that merges at 257; 2,049 in TF32, which has float16's digits."""
-    assert "bfloat16  1 places for 64 columns" in printed()
-    assert "here     64 places for 64 columns" in printed()
+    assert "bfloat16 keeps 1 of 64 columns apart" in printed()
+    assert "here     keeps 64 of 64 columns apart" in printed()
     assert torch.arange(65_536, 131_072).bfloat16().unique().diff().unique().tolist() == [512]
     assert museum.exhibits()["2 The picture of one colour"][1] == "position 257"
     with pytest.raises(TypeError, match="positions must be int64"):
