@@ -5,10 +5,21 @@ from rope_lessons.models import (
     initial,
     language_model,
     masked_lm,
+    pictures,
     position_bias,
     pretrained,
     recall,
     transformer,
 )
 
-__all__ = ["byte_lm", "initial", "language_model", "masked_lm", "position_bias", "pretrained", "recall", "transformer"]
+__all__ = [
+    "byte_lm",
+    "initial",
+    "language_model",
+    "masked_lm",
+    "pictures",
+    "position_bias",
+    "pretrained",
+    "recall",
+    "transformer",
+]
