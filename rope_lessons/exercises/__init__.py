@@ -34,6 +34,7 @@ CHAPTERS = (
     "articles_model",
     "gpu",
     "bug_museum",
+    "axes",
 )
 WHOLE = 1e-9  # the tolerance for whole numbers: one more or less is wrong, however large the number is
 

@@ -65,6 +65,8 @@ CHAPTERS = (
     "shootout",
     "scoreboard",
     "gpu",
+    "axes",
+    "biases",
     "tables",
     "sortable",
     "cheat",

@@ -29,6 +29,7 @@ from rope_lessons.stored import Table
 
 __all__ = [
     "request_table",
+    "scoreboard_ahead",
     "scoreboard_chooser",
     "scoreboard_lengths",
     "scoreboard_order",
@@ -340,6 +341,44 @@ def scoreboard_reach(
     alt = f"""Percent of {HEADS[metric]} right at {length} bytes, with 95 % intervals, one row for each method; a dashed
         line marks the control, {names[control]}. {"; ".join(said)}."""
     return figure, alt
+
+
+@styled
+def scoreboard_ahead(
+    lines: Table, names: Mapping[str, str], *, metric: str = "far copies", length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """By how much rows are ahead of their own training cut off at the training length, in points, with intervals.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows that are drawn, from the top; what each is called.
+        metric, length: of the lines that are read.
+
+    Raises:
+        ValueError: rows that the table does not have, or that have no such control.
+
+    Chapter 14.
+    """
+    figure, axis = new_figure(height=0.9 + 0.4 * len(names))
+    said = []
+    for place, (row, name) in enumerate(names.items()):
+        line = lines.where(rung=RUNG, row=row, metric=metric, length=length)
+        if line["ahead_mean"][0] is None:
+            raise ValueError(f"names must be of rows that have a window to compare with, got {row!r}")
+        mean, low, high = (100 * line[f"ahead_{end}"][0] for end in ("mean", "low", "high"))
+        color = BLUE if low > 0 else RED if high < 0 else GREY
+        axis.plot([low, high], [place, place], color=color, linewidth=2)
+        axis.plot(mean, place, "o", color=color, markersize=8)
+        said.append(f"{name} {mean:.1f}, from {low:.1f} to {high:.1f}")
+    axis.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axis.set_yticks(range(len(names)), list(names.values()))
+    axis.invert_yaxis()
+    axis.set_xlabel(f"{HEADS[metric]}: points over a window of the training length")
+    axis.grid(axis="y", visible=False)
+    return figure, (
+        f"Points that each row is ahead of its own training behind a window, on {HEADS[metric]} at {length} bytes, "
+        f"with 95 % intervals; a dashed line at 0. {'; '.join(said)}."
+    )
 
 
 @styled

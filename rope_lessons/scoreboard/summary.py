@@ -6,7 +6,7 @@ The table is ``results("scoreboard")["rows"]``. Chapter 12.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rope_lessons._checks import check_choice
@@ -34,7 +34,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "10": ("rope", "random-positions", "random-positions-ordinary", "equal-mean", "skip-positions"),
     "12": ("rope", "hwfa", "hwfa2"),
     "14": ("rope", "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "xpos", "p-rope", "partial-rotary", "nope",
-           "nope-every-fourth", "rope-per-head"),
+           "nope-every-fourth", "rope-per-head", "hwfa"),
 }  # fmt: skip
 
 
@@ -95,6 +95,23 @@ def chapter_table(lines: Table, chapter: str, rung: str = "small") -> list[dict[
         }
         for name in chapter_rows(chapter, own["row"])
     ]
+
+
+def stored_rows(lines: Table, names: Mapping[str, str], rung: str = "small") -> dict[str, str]:
+    """Those of some rows that are stored, in their order: what a lesson shows of trainings that are still to come.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows; what each is called.
+        rung: of the scoreboard.
+
+    Raises:
+        ValueError: a rung that is not in the table.
+
+    Chapter 14.
+    """
+    there = set(lines.where(rung=rung)["row"])
+    return {row: name for row, name in names.items() if row in there}
 
 
 def find(lines: Table, row: str, metric: str, length: int) -> Interval | None:

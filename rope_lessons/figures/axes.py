@@ -1,0 +1,234 @@
+"""Figures of chapter 14, of positions with several axes: pictures read by line and by row and column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure as MatplotlibFigure
+from torch import Tensor
+
+from rope_lessons.axes import axial_frequencies, axial_positions, multimodal_positions
+from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, legend_below, new_figure, spoken, styled
+from rope_lessons.figures.dial import DialRow, Dials
+from rope_lessons.sinusoidal import rope_frequencies
+from rope_lessons.stored import Table
+
+__all__ = [
+    "axes_dials",
+    "multimodal_numbers",
+    "picture_diagonals",
+    "picture_kernels",
+    "picture_looks",
+    "picture_results",
+    "picture_widths",
+]
+
+CELL = {"ha": "center", "va": "center", "fontsize": 10}
+GOLDEN = (math.sqrt(5) - 1) / 2  # of a half turn, from the direction of one pair to that of the next
+
+
+def slanted_frequencies(ladder: Tensor) -> Tensor:
+    """One direction for each pair, spread evenly over the half circle: float64 ``(2, pairs)``."""
+    angle = math.pi * GOLDEN * torch.arange(len(ladder), dtype=torch.float64)
+    return torch.stack((ladder * angle.sin(), ladder * angle.cos()))
+
+
+def kernel_of(frequencies: Tensor, side: int) -> Tensor:
+    """What the pixel in the middle scores with each of ``side`` by ``side`` pixels, if all have one content and 1 is
+    the most: the mean cosine of all hands. With one row of frequencies the picture is read line by line."""
+    grid = axial_positions((side, side))
+    places = grid if len(frequencies) == 2 else axial_positions((side * side,))
+    middle = side // 2 * (side + 1)
+    return ((places - places[middle]).double() @ frequencies).cos().mean(-1).view(side, side)
+
+
+def kernels(dim: int = 64, base: float = 100.0, side: int = 28) -> dict[str, Tensor]:
+    ladder = rope_frequencies(dim, base)
+    ways = {
+        "read line by line": ladder[None],
+        "a row and a column": axial_frequencies(dim, 2, base=base),
+        "slanted hands": slanted_frequencies(ladder),
+    }
+    return {name: kernel_of(frequencies, side) for name, frequencies in ways.items()}
+
+
+@styled
+def picture_kernels(side: int = 28) -> tuple[MatplotlibFigure, str]:
+    """What a pixel in the middle sees of all others: by line, by row and column, by slanted hands."""
+    figure, axes = new_figure(1, 3, height=2.7)
+    found = kernels(side=side)
+    for axis, (name, seen) in zip(axes, found.items(), strict=True):
+        axis.imshow(seen.clamp(min=0), cmap="Blues", vmin=0, vmax=1)
+        axis.set(title=name, xticks=[], yticks=[])
+        axis.grid(False)
+    middle = side // 2
+    below, corner = ([float(seen[place]) for seen in found.values()]
+                     for place in ((middle + 1, middle), (middle + 4, middle + 4)))  # fmt: skip
+    return figure, (
+        f"Three heat maps of a picture of {side} by {side} pixels, darker where a pixel scores higher with the one in "
+        "the middle. Read line by line: a dark streak to the left and right, and hardly anything above and below. A "
+        "row and a column: a cross with a dark middle. Slanted hands: a round spot. The pixel right below the middle "
+        f"scores {spoken(below, 2)}; one that is 4 down and 4 to the right {spoken(corner, 2)}."
+    )
+
+
+def axes_dials(columns: int = 28, dim: int = 16, base: float = 100.0) -> Dials:
+    """What one step to the right and one step down do to eight hands: line by line, and with two axes."""
+    ladder, axial = rope_frequencies(dim, base), axial_frequencies(dim, 2, base=base)
+    rows = [
+        DialRow("By line: right", ladder, 1, hands=(1, 0), note="1 step"),
+        DialRow("By line: down", ladder, columns, hands=(columns, 0), note=f"{columns} steps"),
+        DialRow("Two axes: right", axial[1], 1, hands=(1, 0), note="hands 4 to 7"),
+        DialRow("Two axes: down", axial[0], 1, hands=(1, 0), note="hands 0 to 3"),
+    ]
+    return Dials(rows, ladder, None)
+
+
+@styled
+def picture_widths(widths: Sequence[int] = (8, 12), rows: int = 5) -> tuple[MatplotlibFigure, str]:
+    """Pixels numbered line by line, in two widths: the one that asks, the one above, and the one as many steps back."""
+    figure, axes = new_figure(1, 2, height=2.3, width_ratios=widths, sharey=True)
+    said = []
+    for axis, width in zip(axes, widths, strict=True):
+        here = 3 * width + 6
+        colours = {here: "#f5c97a", here - widths[0]: "#f0a585", here - width: "#cfe6f5"}
+        for number in range(rows * width):
+            y, x = divmod(number, width)
+            axis.add_patch(_square(x, y, colours.get(number)))
+            axis.text(x, y, str(number), **CELL)
+        axis.set(xlim=(-0.6, width - 0.4), ylim=(rows - 0.4, -0.6), aspect="equal", xticks=[], yticks=[])
+        axis.set_title(f"{width} wide", fontsize=12)
+        axis.grid(False)
+        axis.spines[:].set_visible(False)
+        y, x = divmod(here - widths[0], width)
+        said.append(
+            f"{width} wide: the pixel asking is number {here}, the one above it number {here - width}, and "
+            f"{widths[0]} steps back is number {here - widths[0]}, in row {y}, column {x}"
+        )
+    return figure, f"Two pictures whose pixels are numbered line by line. {'. '.join(said)}."
+
+
+def _square(x: float, y: float, colour: str | None) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour or "none", edgecolor=GREY, linewidth=0.8)
+
+
+@styled
+def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int]) -> tuple[MatplotlibFigure, str]:
+    """Where a pixel looks: its weights as heat maps, and the pixel itself.
+
+    Args:
+        maps: by name, ``(rows, columns)`` weights.
+        at: row and column of the pixel that looks.
+    """
+    figure, axes = new_figure(1, len(maps), height=2.9, squeeze=False)
+    said = []
+    for axis, (name, weights) in zip(axes.flat, maps.items(), strict=True):
+        axis.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+        axis.plot(at[1], at[0], "s", color=ORANGE, markersize=7)
+        axis.set(title=name, xticks=[], yticks=[])
+        axis.grid(False)
+        y, x = divmod(int(weights.argmax()), weights.shape[1])
+        said.append(f"{name}: most, {float(weights.max()):.2f}, on row {y}, column {x}")
+    return figure, (
+        f"Heat maps of the weights of the pixel in row {at[0]}, column {at[1]}, which is marked. {'; '.join(said)}."
+    )
+
+
+@styled
+def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tuple[MatplotlibFigure, str]:
+    """How many pixels find the one above, by shape of the picture: a line for each model.
+
+    Args:
+        rows: the stored table, with ``kind``, ``rows``, ``columns`` and ``right`` of each seed.
+        names: of the kinds, from the top; what each is called.
+        chance: the share that guessing has.
+    """
+    figure, axis = new_figure(height=1.5 + 0.5 * len(names))
+    shapes = list(dict.fromkeys(zip(rows["rows"], rows["columns"], strict=True)))
+    said = []
+    for place, (kind, name) in enumerate(names.items()):
+        means = []
+        for number, (height, width) in enumerate(shapes):
+            found = [100 * value for value in rows.where(kind=kind, rows=height, columns=width)["right"]]
+            at = place + 0.17 * (number - (len(shapes) - 1) / 2)
+            color, marker = (GREY, GREEN, BLUE, ORANGE)[number % 4], "so^D"[number % 4]
+            label = None if place else f"{height} × {width}"
+            axis.plot([min(found), max(found)], [at, at], color=color, linewidth=2)
+            axis.plot(fmean(found), at, marker, color=color, markersize=7, label=label)
+            means.append(fmean(found))
+        said.append(f"{name}: {spoken(means, 0)}")
+    axis.axvline(100 * chance, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axis.set_yticks(range(len(names)), list(names.values()))
+    axis.invert_yaxis()
+    axis.set_xlim(0, 103)
+    axis.set_xlabel("pixels that find the one above, %")
+    axis.grid(axis="y", visible=False)
+    legend_below(figure, axis, columns=4)
+    listed = ", ".join(f"{height} by {width}" for height, width in shapes)
+    return figure, (
+        f"Percent of pixels that find the one above, for pictures of {listed} (rows by columns); trained on the first "
+        f"shape; a dashed line at chance, {100 * chance:.0f}. {'; '.join(said)}."
+    )
+
+
+@styled
+def picture_diagonals(reach: int = 3) -> tuple[MatplotlibFigure, str]:
+    """A head asked to look along one diagonal: what hands of their own axis can do, and what slanted ones can."""
+    figure, axes = new_figure(1, 2, height=2.9, sharey=True)
+    side = 2 * reach + 1
+    found = diagonals(reach)
+    for axis, (name, seen) in zip(axes, found.items(), strict=True):
+        axis.imshow(seen, cmap="Blues", vmin=0)
+        axis.set(title=name, xticks=[], yticks=[])
+        axis.grid(False)
+    up, down = ([float(seen[place]) for seen in found.values()] for place in ((0, 0), (0, side - 1)))
+    return figure, (
+        f"Two heat maps of scores, {side} by {side} pixels around the one that asks. Hands of one axis: a symmetric "
+        f"pattern, the same on both diagonals, {up[0]:.2f} and {down[0]:.2f} at the upper corners. One slanted hand: "
+        f"a dark stripe along the diagonal from the upper left, {up[1]:.2f} and {down[1]:.2f}."
+    )
+
+
+def diagonals(reach: int = 3) -> dict[str, Tensor]:
+    """Scores of the pixels around one: a hand on each axis, and one hand that turns by x - y."""
+    grid = (axial_positions((2 * reach + 1,) * 2) - reach).double()
+    omega = 0.5
+    own = torch.diag(torch.tensor([omega, omega], dtype=torch.float64))
+    slanted = torch.tensor([[omega], [-omega]], dtype=torch.float64)
+    ways = {"a hand on each axis": own, "one slanted hand": slanted}
+    return {name: (grid @ each).cos().mean(-1).view(2 * reach + 1, -1) for name, each in ways.items()}
+
+
+@styled
+def multimodal_numbers(parts: Sequence[Any] = (3, (1, 2, 4), 3)) -> tuple[MatplotlibFigure, str]:
+    """The three numbers of every token of a text with a picture in it, as M-RoPE counts them."""
+    places = multimodal_positions(parts)
+    figure, axis = new_figure(height=1.7)
+    names, colours = ("time", "row", "column"), ("#cfe6f5", "#9fd8b4", "#f5c97a")
+    for token, numbers in enumerate(places.tolist()):
+        text = len(set(numbers)) == 1 and not _in_picture(parts, token)
+        for row, number in enumerate(numbers):
+            axis.add_patch(_square(token, row, None if text else colours[row]))
+            axis.text(token, row, str(number), **CELL)
+    axis.set(xlim=(-0.6, len(places) - 0.4), ylim=(2.6, -0.6), xticks=[], yticks=range(3), yticklabels=names)
+    axis.tick_params(length=0)
+    axis.grid(False)
+    axis.spines[:].set_visible(False)
+    said = "; ".join(f"{name} {', '.join(map(str, of))}" for name, of in zip(names, places.T.tolist(), strict=True))
+    return figure, f"A table of {len(places)} tokens with three numbers each. {said}."
+
+
+def _in_picture(parts: Sequence[Any], token: int) -> bool:
+    begin = 0
+    for part in parts:
+        end = begin + (part if isinstance(part, int) else math.prod(part))
+        if token < end:
+            return not isinstance(part, int)
+        begin = end
+    return False
