@@ -43,7 +43,7 @@ def tiny_qwen():
 
 
 @pytest.mark.parametrize(
-    "parts", [[5], [2, (1, 2, 3), 1], [(1, 4, 2), 3, (1, 1, 5)], [1, (2, 3, 4), 2], [3, (1, 2, 2)]]
+    "parts", [[5], [2, (1, 2, 3), 1], [(1, 4, 2), 3, (1, 1, 5)], [1, (2, 3, 4), 2], [1, (5, 1, 2), 2], [3, (1, 2, 2)]]
 )
 def test_multimodal_positions_are_those_of_transformers(parts):
     """Text, pictures before, between and behind it; the patches of transformers are merged two by two."""

@@ -55,7 +55,7 @@ from rope_lessons.lab.rows import OWN
 from rope_lessons.lab.table import finished, scoring
 from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.text import repeated_windows
-from rope_lessons.models import byte_lm, language_model, masked_lm, recall
+from rope_lessons.models import byte_lm, language_model, masked_lm, pictures, recall
 from rope_lessons.models.position_bias import BIASES
 from rope_lessons.schemes import SCHEMES
 from rope_lessons.scoreboard.recipe import Recipe as ScoreboardRecipe
@@ -613,6 +613,15 @@ def test_recall(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     lam = (rl.scheme("lambda", dim=16, visible_window=8, sinks=2),) * 2
     assert_on_cuda(recall.attention_weights(made, whole(2, 20), lam))
     assert_on_cuda(byte_lm.evaluate(recall.started(made), whole(3, 33), 16, lam, streaming_attention))
+
+
+@pytest.mark.parametrize(("axes", "told"), [(1, True), (2, False), (0, False)])
+def test_pictures(axes: int, told: bool, watch: Watch) -> None:
+    config = pictures.Config(steps=1, batch=2)
+    turned = numbers(axes, config.head_dim // 2, dtype=torch.float64) if axes else None
+    made = moved(pictures.PictureModel(config, turned, learned=True, told=told))
+    assert_on_cuda(pictures.loss(made, whole(2, 4, 5)))
+    assert_on_cuda(pictures.looks(made, 4, 5, at=(2, 3), count=2))
 
 
 # --- the lab ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 import rope_lessons as rl
+from rope_lessons.figures.axes import kernel_of
 from rope_lessons.figures.scoreboard import measured
 from rope_lessons.figures.theme import themed
 from rope_lessons.stored import results
@@ -154,6 +155,14 @@ def gpu() -> str:
     return cells([["blue" if j == i else "wash-blue" if j < i else "" for j in range(8)] for i in range(8)])
 
 
+def axes() -> str:
+    """What a pixel sees of the others, by row and column: the colours are its scores."""
+    seen = kernel_of(rl.axes.axial_frequencies(16, 2, base=100.0), 7)
+    shades = (("blue", 0.9), ("wash-sky", 0.7), ("wash-blue", 0.6))
+    return cells([[next((name for name, least in shades if value > least), "wash-grey") for value in row]
+                  for row in seen.tolist()])  # fmt: skip
+
+
 THUMBNAILS: dict[str, Callable[[], str]] = {
     "01_sinusoidal": sinusoidal,
     "02_rotary": rotary,
@@ -168,6 +177,7 @@ THUMBNAILS: dict[str, Callable[[], str]] = {
     "11_chomsky": chomsky,
     "12_shootout": shootout,
     "13_gpu": gpu,
+    "14_axes": axes,
 }
 
 

@@ -62,7 +62,7 @@ def picture_kernels(side: int = 28) -> tuple[MatplotlibFigure, str]:
     figure, axes = new_figure(1, 3, height=2.7)
     found = kernels(side=side)
     for axis, (name, seen) in zip(axes, found.items(), strict=True):
-        axis.imshow(seen.clamp(min=0), cmap="Blues", vmin=0, vmax=1)
+        axis.imshow(seen.clamp(min=0).numpy(), cmap="Blues", vmin=0, vmax=1)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
     middle = side // 2
@@ -126,10 +126,10 @@ def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int]) -> tuple[Matp
         maps: by name, ``(rows, columns)`` weights.
         at: row and column of the pixel that looks.
     """
-    figure, axes = new_figure(1, len(maps), height=2.9, squeeze=False)
+    figure, axes = new_figure(1, len(maps), height=2.6, squeeze=False)
     said = []
     for axis, (name, weights) in zip(axes.flat, maps.items(), strict=True):
-        axis.imshow(weights, cmap="Blues", vmin=0, vmax=1)
+        axis.imshow(weights.numpy(), cmap="Blues", vmin=0)
         axis.plot(at[1], at[0], "s", color=ORANGE, markersize=7)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
@@ -149,7 +149,7 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
         names: of the kinds, from the top; what each is called.
         chance: the share that guessing has.
     """
-    figure, axis = new_figure(height=1.5 + 0.5 * len(names))
+    figure, axis = new_figure(height=1.3 + 0.43 * len(names))
     shapes = list(dict.fromkeys(zip(rows["rows"], rows["columns"], strict=True)))
     said = []
     for place, (kind, name) in enumerate(names.items()):
@@ -180,11 +180,11 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
 @styled
 def picture_diagonals(reach: int = 3) -> tuple[MatplotlibFigure, str]:
     """A head asked to look along one diagonal: what hands of their own axis can do, and what slanted ones can."""
-    figure, axes = new_figure(1, 2, height=2.9, sharey=True)
+    figure, axes = new_figure(1, 2, height=2.3, sharey=True)
     side = 2 * reach + 1
     found = diagonals(reach)
     for axis, (name, seen) in zip(axes, found.items(), strict=True):
-        axis.imshow(seen, cmap="Blues", vmin=0)
+        axis.imshow(seen.numpy(), cmap="Blues", vmin=0)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
     up, down = ([float(seen[place]) for seen in found.values()] for place in ((0, 0), (0, side - 1)))

@@ -65,7 +65,7 @@ def _wave(share: Tensor) -> Tensor:
 @styled
 def bias_shapes(trained: int = 64, length: int = 512) -> tuple[MatplotlibFigure, str]:
     """Six biases against the distance: blue where training has set the number, red where it has not."""
-    figure, axes = new_figure(3, 2, height=7.2, sharex=True)
+    figure, axes = new_figure(3, 2, height=5.4, sharex=True)
     said = []
     for axis, (name, (bias, seen)) in zip(axes.flat, shapes(trained, length).items(), strict=True):
         away = torch.arange(length)
@@ -110,13 +110,12 @@ def xpos_fade(dim: int = 32, length: int = 512) -> tuple[MatplotlibFigure, str]:
 
 
 def still_dials(dim: int = 16) -> Dials:
-    """Hands that do not turn: none, the slow half of p-RoPE, and half of the channels with a ladder of their own."""
+    """Hands that do not turn: none, the slow half of p-RoPE, and half of the channels."""
     ladder = rope_frequencies(dim)
     half = torch.cat((rope_frequencies(dim // 2), torch.zeros(dim // 4, dtype=torch.float64)))
     rows = [
         DialRow("RoPE", ladder, 64, note="all hands turn"),
         DialRow("p-RoPE, a half", proportional_frequencies(dim, 0.5), 64, note="the slow ones stand still"),
         DialRow("half the channels", half, 64, note="a whole ladder on four"),
-        DialRow("NoPE", torch.zeros_like(ladder), 64, note="no hand turns"),
     ]
-    return Dials(rows, ladder, 64)
+    return Dials(rows, ladder, None)

@@ -359,7 +359,7 @@ def scoreboard_ahead(
 
     Chapter 14.
     """
-    figure, axis = new_figure(height=0.9 + 0.4 * len(names))
+    figure, axis = new_figure(height=0.9 + 0.3 * len(names))
     said = []
     for place, (row, name) in enumerate(names.items()):
         line = lines.where(rung=RUNG, row=row, metric=metric, length=length)
@@ -373,7 +373,7 @@ def scoreboard_ahead(
     axis.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
     axis.set_yticks(range(len(names)), list(names.values()))
     axis.invert_yaxis()
-    axis.set_xlabel(f"{HEADS[metric]}: points over a window of the training length")
+    axis.set_xlabel(f"{HEADS[metric]}, points over a window")
     axis.grid(axis="y", visible=False)
     return figure, (
         f"Points that each row is ahead of its own training behind a window, on {HEADS[metric]} at {length} bytes, "

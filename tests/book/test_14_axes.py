@@ -1,0 +1,388 @@
+"""One test for each labelled equation and theorem of chapter 14, and for what its text says of numbers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import torch
+from transformers import Gemma4TextConfig, Llama4TextConfig, SmolLM3Config
+
+import rope_lessons as rl
+from experiments import axes as experiment
+from rope_lessons import axes, biases
+from rope_lessons.figures import axes as drawn
+from rope_lessons.figures import biases as drawn_biases
+from rope_lessons.models import pictures
+from rope_lessons.scoreboard import summary
+from rope_lessons.stored import Table, results
+
+ROOT = Path(__file__).parents[2]
+LESSON, DEEPER = (
+    " ".join((ROOT / "book" / name).read_text("utf8").split()) for name in ("14_axes.md", "deeper/14_axes.md")
+)
+STORED = results("axes")
+BOARD = results("scoreboard")["rows"]
+
+
+def found(kind: str, rows: int, columns: int) -> list[float]:
+    return [100 * value for value in STORED["rows"].where(kind=kind, rows=rows, columns=columns)["right"]]
+
+
+# --- several axes ----------------------------------------------------------------------------------------------------
+
+
+def test_eq_axes_angle() -> None:
+    """By hand, as in the text; and the table that the package makes of it."""
+    omega = torch.tensor([[1, 0.1, 0, 0], [0, 0, 1, 0.1]], dtype=torch.float64)
+    assert torch.equal(axes.axial_frequencies(8, 2, base=100), omega)
+    here, above = (torch.tensor([place]).double() @ omega for place in ((2, 5), (1, 5)))
+    assert here.tolist() == [[2, 0.2, 5, 0.5]]
+    torch.testing.assert_close(here - above, torch.tensor([[1, 0.1, 0, 0]]).double())
+    cos, sin = axes.axial_table(torch.tensor([[2, 5]]), omega, dtype=torch.float64)
+    torch.testing.assert_close(cos, here.cos())
+    torch.testing.assert_close(sin, here.sin())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_thm_axes_relative(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    omega = torch.randn(2 + seed, 8, dtype=torch.float64, generator=generator)
+    q, k = torch.randn(2, 1, 16, dtype=torch.float64, generator=generator)
+    here, there, moved = torch.randint(-99, 99, (3, 1, len(omega)), generator=generator)
+
+    def turned(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+        return axes.apply_axial(x, place, omega, layout="half")
+
+    score = (turned(q, here) * turned(k, there)).sum()
+    torch.testing.assert_close((turned(q, here + moved) * turned(k, there + moved)).sum(), score)
+    torch.testing.assert_close((turned(q, here - there) * k).sum(), score)
+
+
+def test_thm_axes_planes() -> None:
+    """Commuting generators in a basis of their own have common planes, which they turn by angles linear in the
+    position; and the rotation of the deeper page, whose generators do not commute, is not relative."""
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64, generator=generator)).Q
+    omega = torch.randn(2, 4, dtype=torch.float64, generator=generator)
+    quarter = torch.tensor([[0.0, -1.0], [1.0, 0.0]], dtype=torch.float64)
+    generators = [basis @ torch.block_diag(*(w * quarter for w in of)) @ basis.T for of in omega]
+    torch.testing.assert_close(generators[0] @ generators[1], generators[1] @ generators[0])
+
+    def rotation(y: float, x: float) -> torch.Tensor:
+        return torch.linalg.matrix_exp(y * generators[0] + x * generators[1])
+
+    torch.testing.assert_close(rotation(2, 3).T @ rotation(5, 1), rotation(3, -2))
+    planes = torch.linalg.eig(generators[0] + math.pi * generators[1]).eigenvectors
+    for each in generators:  # one basis makes both diagonal, with imaginary entries
+        inside = torch.linalg.solve(planes, each.to(planes.dtype) @ planes)
+        assert (inside - inside.diag().diag()).abs().max() < 1e-9
+        assert inside.diag().real.abs().max() < 1e-9
+        assert sorted(inside.diag().imag.abs().tolist())[::2] == pytest.approx(
+            sorted(omega[[g is each for g in generators].index(True)].abs().tolist())
+        )
+    row, column = torch.zeros(2, 3, 3, dtype=torch.float64)
+    row[1, 0], row[0, 1], column[2, 1], column[1, 2] = 1, -1, 1, -1
+    assert not torch.equal(row @ column, column @ row)
+
+
+def test_eq_axes_cross() -> None:
+    """Hands of one axis each give a sum; a slanted hand does not."""
+    q, k = torch.randn(2, 1, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    def score(omega: torch.Tensor, y: int, x: int) -> float:
+        return float((axes.apply_axial(q, torch.tensor([[y, x]]), omega, layout="half") * k).sum())
+
+    own = axes.axial_frequencies(16, 2, base=10)
+    for a, b in itertools.product((1, 3), (2, 5)):
+        assert score(own, a, b) + score(own, -a, -b) == pytest.approx(score(own, a, -b) + score(own, -a, b))
+    slanted = drawn.slanted_frequencies(rl.rope_frequencies(16))
+    assert abs(score(slanted, 1, 2) + score(slanted, -1, -2) - score(slanted, 1, -2) - score(slanted, -1, 2)) > 0.01
+
+
+def test_the_first_picture() -> None:
+    seen = drawn.kernels()
+    line = seen["read line by line"]
+    assert f"scores {line[15, 14]:.2f}, less than the far end of the row" in LESSON
+    assert float(line[15, 14]) < min(float(line[14, 0]), float(line[14, 27]))
+    cross, spot = seen["a row and a column"], seen["slanted hands"]
+    assert float(cross[14, 18] - cross[18, 18]) > 2 * float(spot[14, 18] - spot[18, 18])
+
+
+def test_diagonals_are_drawn() -> None:
+    seen = drawn.diagonals()
+    own, slanted = seen["a hand on each axis"], seen["one slanted hand"]
+    torch.testing.assert_close(own, own.flip(0))
+    assert float(slanted.diag().min()) == pytest.approx(1)
+    assert float(slanted.flip(0).diag().min()) < -0.9
+
+
+def test_dials_of_one_step() -> None:
+    right, down = rl.figures.axes_dials().drawn[2:]
+    assert [dial.between == 0 for dial in right] == [True] * 4 + [False] * 4
+    assert [dial.between == 0 for dial in down] == [False] * 4 + [True] * 4
+
+
+def test_still_hands() -> None:
+    drawn_rows = rl.figures.still_dials().drawn
+    assert [sum(dial.step == 0 for dial in row) for row in drawn_rows] == [0, 4, 4]
+    speeds = [[dial.step for dial in row[:4]] for row in drawn_rows]
+    assert speeds[1] == speeds[0]
+    assert speeds[2][3] < speeds[0][3]  # the ladder of half the channels goes down to its slow end
+
+
+def test_multimodal_numbers() -> None:
+    shown = rl.figures.multimodal_numbers()
+    assert "time 0, 1, 2, 3, 3, 3, 3, 3, 3, 3, 3, 7, 8, 9" in shown.alt
+    places = axes.multimodal_positions([1, (5, 1, 2), 2])
+    assert places[10, 0] > places[11, 0]  # a film may end after the word that follows it begins
+
+
+def test_scores_of_rotations_that_do_not_commute() -> None:
+    def about(i: int, j: int) -> torch.Tensor:
+        made = torch.zeros(3, 3, dtype=torch.float64)
+        made[j, i], made[i, j] = 1, -1
+        return made
+
+    def turned(vector: torch.Tensor, y: int, x: int) -> torch.Tensor:
+        return torch.linalg.matrix_exp(0.5 * y * about(0, 1)) @ torch.linalg.matrix_exp(0.5 * x * about(1, 2)) @ vector
+
+    q = torch.tensor([1.0, 2, 3], dtype=torch.float64) / 14**0.5
+    here, down, right = (float(turned(q, y + 1, x + 1) @ turned(q, y, x)) for y, x in ((0, 0), (3, 0), (0, 3)))
+    assert here == pytest.approx(down)  # it depends on the column alone
+    assert abs(here - right) > 0.1
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+
+def test_the_stored_pictures() -> None:
+    assert STORED["seeds"] == [0, 1, 2, 3, 4]
+    assert STORED["config"] == {**experiment.asdict(pictures.Config())}
+    assert {tuple(shape) for shape in STORED["shapes"]} == set(experiment.SHAPES)
+    assert 18 * 8 == 12 * 12  # the tall picture has as many pixels as the wide one
+    assert set(STORED["rows"]["kind"]) == set(experiment.KINDS)
+
+
+def test_what_the_lesson_says_of_pictures() -> None:
+    line = [fmean(found("line by line", *shape)) for shape in experiment.SHAPES]
+    chance = 100 / pictures.Config().symbols
+    assert line[0] > 99.9
+    assert line[1] > 99
+    assert all(abs(value - chance) < 1 for value in line[2:])
+    many = fmean(found("line by line, six widths", 8, 8))
+    assert many < 45
+    told = [fmean(found("line by line, told the width", *shape)) for shape in ((8, 8), (12, 12))]
+    assert f"finds {told[0]:.0f} % of the pixels at home, and {told[1]:.0f} % at a width" in LESSON
+    assert min(found("line by line, told, 12 too", 12, 12)) > 99
+    assert f"finds {fmean(found('learned table', 12, 12)):.0f} % at 12 × 12" in LESSON
+    two = found("two axes", 24, 24)
+    assert f"finds {fmean(two):.0f} % there on average, in one training only {min(two):.0f}" in LESSON
+    assert min(found("two axes", 12, 12)) > 99.5
+    assert min(found("two axes", 8, 8)) > 99.5
+    ten = [found("two axes, base 10", *shape) for shape in ((8, 8), (24, 24))]
+    assert "({:.0f} and {:.0f} %; one of the five".format(*map(fmean, ten)) in LESSON
+    assert sum(value < 95 for value in ten[0]) == 1
+    slowest = [8 * base ** (-7 / 8) / (2 * math.pi) for base in (100, 10)]
+    assert "makes {:.2f} of a turn in 8 steps, with a base of 10 it makes {:.2f}".format(*slowest) in LESSON
+    assert max(home - large for home, large in zip(*ten, strict=True)) < 5
+
+
+@pytest.mark.parametrize(("kind", "shape", "least", "most"), [
+    ("line by line", (18, 8), 0.95, 1.0), ("line by line", (12, 12), 0.0, 0.1), ("two axes", (12, 12), 0.97, 1.0),
+])  # fmt: skip
+def test_a_picture_model_is_trained_as_stored(kind: str, shape: tuple[int, int], least: float, most: float) -> None:
+    right = pictures.right(trained(kind), *shape, count=16)
+    assert least <= right <= most
+
+
+MODELS: dict[str, pictures.PictureModel] = {}
+
+
+def trained(kind: str) -> pictures.PictureModel:
+    if kind not in MODELS:
+        MODELS[kind] = experiment.KINDS[kind](seed=0)
+    return MODELS[kind]
+
+
+def test_where_a_pixel_looks() -> None:
+    """By line it looks 8 steps back, by axes one row up; in both its weights add up to 1."""
+    line, two = (pictures.looks(trained(kind), 12, 12, (6, 3)) for kind in ("line by line", "two axes"))
+    assert divmod(int(line.argmax()), 12) == divmod(6 * 12 + 3 - 8, 12)
+    assert divmod(int(two.argmax()), 12) == (5, 3)
+    assert float(line.sum()) == pytest.approx(1, abs=1e-4)
+    assert float(two.sum()) == pytest.approx(1, abs=1e-4)
+    shown = rl.figures.picture_looks({"line": line, "two": two}, at=(6, 3))
+    assert "on row 5, column 3" in shown.alt
+
+
+def test_every_kind_is_built_and_tested() -> None:
+    """A step of each: the shapes are right, the seeds tell trainings apart, and the table is stretched."""
+    config = pictures.Config(steps=1, batch=2)
+    pixels = pictures.draw(config, 5, 7, 3, torch.Generator().manual_seed(0))
+    for kind, build in experiment.KINDS.items():
+        one, same, other = (build(seed=seed, config=config) for seed in (0, 0, 1))
+        assert one(pixels).shape == (3, 5, 7, config.symbols)
+        assert torch.equal(one(pixels), same(pixels)), kind
+        assert not torch.equal(one(pixels), other(pixels)), kind
+    assert float(experiment.mixed(0)[:, 0].norm()) == pytest.approx(1)
+
+
+def test_the_table_is_found_by_line_where_the_picture_has_the_size_of_training() -> None:
+    model = pictures.PictureModel(pictures.Config(), None)
+    assert model.table is not None
+    stretched = torch.nn.functional.interpolate(model.table, (8, 8), mode="bilinear", align_corners=True)
+    torch.testing.assert_close(stretched, model.table)
+
+
+# --- biases ----------------------------------------------------------------------------------------------------------
+
+
+def test_eq_axes_shaw() -> None:
+    q, table = torch.randn(1, 2, 5, 8, dtype=torch.float64), torch.randn(5, 8, dtype=torch.float64)
+    bias = biases.shaw_bias(q, table, biases.distances(5))
+    for m, n in itertools.product(range(5), range(5)):
+        vector = table[max(-2, min(2, n - m)) + 2]
+        torch.testing.assert_close(bias[0, :, m, n], (q[0, :, m] @ vector) / 8**0.5)
+
+
+def test_eq_axes_t5() -> None:
+    """The formula but at the edges of ranges, where T5's float32 decides; and the numbers of both pages."""
+    number = biases.t5_buckets(torch.arange(400)).tolist()
+    for distance in range(400):
+        own = distance if distance < 16 else min(16 + math.floor(16 * math.log(distance / 16) / math.log(8)), 31)
+        assert number[distance] == own
+    assert number[20] == 17
+    assert round(16 * math.log(20 / 16) / math.log(8), 1) == 1.7
+    assert number[63] == 26
+    assert max(number) - number[63] == 5  # ranges 27 to 31
+    assert "leaves five of 32 buckets unset after texts of 64" in LESSON
+    assert "reaches bucket 26. Buckets 27 to 31 stay" in DEEPER
+
+
+def test_eq_axes_kerple() -> None:
+    away = biases.distances(50)
+    r1, r2 = torch.tensor([0.5, 2.0]).double(), torch.tensor([1.0, 0.3]).double()
+    logarithmic = biases.kerple_log_bias(away, r1, r2)
+    torch.testing.assert_close(logarithmic.exp(), (1 + r2.view(2, 1, 1) * away.abs()) ** -r1.view(2, 1, 1))
+    power = biases.kerple_power_bias(away, r1, r2)
+    torch.testing.assert_close(power[0], -0.5 * away.abs().double())  # a power of 1 is ALiBi
+
+
+def test_eq_axes_sandwich() -> None:
+    """The kernel of chapter 1 on a ladder that begins one step later, less its height at 0."""
+    away, heads, dim = biases.distances(300), 4, 128
+    frequencies = 10_000.0 ** (-2 * torch.arange(1, dim // 2 + 1, dtype=torch.float64) / dim)
+    kernel = rl.sinusoidal.sinusoidal_kernel(away[-1], frequencies)
+    for h, found_bias in enumerate(biases.sandwich_bias(away, heads)[:, -1], start=1):
+        torch.testing.assert_close(found_bias, heads * dim / (16 * h) * (kernel - 1))
+
+
+def test_eq_axes_fire() -> None:
+    """The share, with the numbers by hand."""
+
+    def share(m: int, away: int) -> float:
+        seen = biases.fire_bias(biases.distances(512), lambda given: given, rate=1.0, threshold=64.0)
+        return float(seen[0, m, m - away])
+
+    assert share(63, 20) == pytest.approx(math.log(21) / math.log(65), abs=1e-6)
+    assert share(511, 20) == pytest.approx(math.log(21) / math.log(512), abs=1e-6)
+    assert round(share(63, 20), 2) == 0.73
+    assert round(share(511, 20), 2) == 0.49
+    assert min(range(64), key=lambda away: abs(share(63, away) - share(511, 20))) == 7
+    assert share(511, 511) == pytest.approx(1)
+
+
+def test_eq_axes_xpos() -> None:
+    dim, frequencies = 16, rl.rope_frequencies(16)
+    x = torch.zeros(600, dim, dtype=torch.float64)
+    for t in range(dim // 2):
+        one = x.clone()
+        one[:, t] = 1
+        q, k = biases.apply_xpos(one, one, torch.arange(600), frequencies, layout="half")
+        zeta = (2 * t / dim + 0.4) / 1.4
+        for m, n in ((599, 0), (300, 299), (512, 0)):
+            wanted = zeta ** ((m - n) / 512) * math.cos((m - n) * frequencies[t])
+            assert float(q[m] @ k[n]) == pytest.approx(wanted, abs=1e-9)
+    assert round(0.4 / 1.4, 2) == 0.29
+    assert "the fastest falls to 0.29" in LESSON
+    assert pytest.approx(3.5) == 1.4 / 0.4
+
+
+def test_shapes_of_biases() -> None:
+    """Blue is what training set: distances below 64 for formulas, ranges that they reach, or all of it."""
+    seen = {name: mask for name, (_, mask) in drawn_biases.shapes(64, 512).items()}
+    assert [int(seen[name].sum()) for name in ("ALiBi", "KERPLE, logarithmic", "Sandwich")] == [64] * 3
+    assert int(seen["T5’s buckets"].sum()) == 67  # range 26 goes on to 66
+    assert bool(seen["Shaw, clipped"].all())
+    assert bool(seen["FIRE"].all())
+    values = {name: bias for name, (bias, _) in drawn_biases.shapes(64, 512).items()}
+    assert float(values["Shaw, clipped"][drawn_biases.CLIP]) == float(values["Shaw, clipped"][511])
+
+
+def test_eigenvectors_of_a_path_are_cosines() -> None:
+    n = 12
+    path = torch.diag(torch.ones(n - 1, dtype=torch.float64), 1)
+    laplacian = (path + path.T).sum(0).diag() - path - path.T
+    vectors = torch.linalg.eigh(laplacian).eigenvectors
+    for k in range(1, n):
+        cosine = torch.cos(math.pi * k * (torch.arange(n, dtype=torch.float64) + 0.5) / n)
+        assert abs(float(vectors[:, k] @ cosine / cosine.norm())) == pytest.approx(1)
+
+
+# --- the scoreboard --------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_are_stored() -> None:
+    """Those alone, in the order of the lesson; what is not trained yet is not in the table."""
+    lines = Table([{"rung": "small", "row": row} for row in ("alibi", "rope")] + [{"rung": "second", "row": "t5"}])
+    names = {"rope": "RoPE", "t5": "T5", "alibi": "ALiBi"}
+    assert summary.stored_rows(lines, names) == {"rope": "RoPE", "alibi": "ALiBi"}
+    asked = re.search(r"stored_rows\(board, \{(.*?)\}\)", LESSON)
+    assert asked
+    wanted = re.findall(r'"([\w-]+)":', asked[1])
+    shown = summary.stored_rows(BOARD, dict.fromkeys(wanted, ""))
+    assert {"rope", "alibi", "hwfa-w16"} <= set(shown)
+    assert list(shown) == [row for row in wanted if row in shown]
+
+
+def test_what_the_lesson_says_of_the_scoreboard() -> None:
+    def ahead(row: str) -> tuple[float, float, float]:
+        line = BOARD.where(rung="small", row=row, metric="far copies", length=512)
+        mean, low, high = (100 * line[f"ahead_{end}"][0] for end in ("mean", "low", "high"))
+        return mean, low, high
+
+    assert f"loses {-ahead('rope')[0]:.0f} points" in LESSON
+    assert "ALiBi wins {:.0f} ({:.1f} to {:.1f})".format(*ahead("alibi")) in LESSON
+    assert "turns nothing, {:.0f} ({:.1f} to {:.1f})".format(*ahead("hwfa-w16")) in LESSON
+
+
+def test_a_row_without_a_window_is_not_drawn() -> None:
+    with pytest.raises(ValueError, match="must be of rows that have a window to compare with, got 'rope-window'"):
+        rl.figures.scoreboard_ahead(BOARD, {"rope-window": "window"})
+    assert "ALiBi 5.0, from 3.4 to 6.6" in rl.figures.scoreboard_ahead(BOARD, {"alibi": "ALiBi"}).alt
+
+
+def test_labels_have_tests() -> None:
+    for name in ("14_axes.md", "deeper/14_axes.md"):
+        for label in re.findall(r":label: ((?:eq|thm)-[\w-]+)", (ROOT / "book" / name).read_text("utf8")):
+            assert f"test_{label.replace('-', '_')}" in globals()
+
+
+# --- libraries -------------------------------------------------------------------------------------------------------
+
+
+def test_library_layers_without_positions() -> None:
+    """Llama 4 and SmolLM3 turn nothing in every fourth layer; a 0 stands for no RoPE."""
+    for config in (SmolLM3Config(), Llama4TextConfig()):
+        assert (config.no_rope_layers or [])[:8] == [1, 1, 1, 0, 1, 1, 1, 0]
+
+
+def test_library_gemma_4_turns_a_quarter() -> None:
+    full = (Gemma4TextConfig().rope_parameters or {})["full_attention"]
+    assert full["rope_type"] == "proportional"
+    assert full["partial_rotary_factor"] == 0.25
