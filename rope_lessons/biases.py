@@ -328,9 +328,10 @@ def apply_xpos(
 
     .. math:: \zeta_t^{(m-n)/512}, \qquad \zeta_t = \frac{2t/d + \gamma}{1 + \gamma}
 
-    so that the fast hands, which differ most, count less and less. The query gets :math:`\zeta_t^{m/512}`, the key
-    :math:`\zeta_t^{-n/512}`; both are counted from the middle of the text, so that neither overflows early. Causal
-    only: towards later keys the factor grows.
+    so that the fast pairs, whose cosines swing most, fade first. The query gets :math:`\zeta_t^{m/512}`, the key
+    :math:`\zeta_t^{-n/512}`; both are counted from the middle of the text, so that neither overflows early. The middle
+    moves as a text grows: keys of a cache, turned in an earlier call, do not fit those of a later one. Causal only:
+    towards later keys the factor grows.
 
     Args:
         q, k: queries and keys of the same tokens, ``(..., seq, head_dim)``.

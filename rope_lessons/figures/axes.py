@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
 from rope_lessons.axes import axial_frequencies, axial_positions, multimodal_positions
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, legend_below, new_figure, spoken, styled
+from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, Explorable, Knob, legend_below, new_figure, spoken, styled
 from rope_lessons.figures.dial import DialRow, Dials
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table
@@ -88,28 +89,63 @@ def axes_dials(columns: int = 28, dim: int = 16, base: float = 100.0) -> Dials:
     return Dials(rows, ladder, None)
 
 
-@styled
-def picture_widths(widths: Sequence[int] = (8, 12), rows: int = 5) -> tuple[MatplotlibFigure, str]:
-    """Pixels numbered line by line, in two widths: the one that asks, the one above, and the one as many steps back."""
-    figure, axes = new_figure(1, 2, height=2.3, width_ratios=widths, sharey=True)
-    said = []
-    for axis, width in zip(axes, widths, strict=True):
-        here = 3 * width + 6
-        colours = {here: "#f5c97a", here - widths[0]: "#f0a585", here - width: "#cfe6f5"}
-        for number in range(rows * width):
-            y, x = divmod(number, width)
-            axis.add_patch(_square(x, y, colours.get(number)))
-            axis.text(x, y, str(number), **CELL)
-        axis.set(xlim=(-0.6, width - 0.4), ylim=(rows - 0.4, -0.6), aspect="equal", xticks=[], yticks=[])
-        axis.set_title(f"{width} wide", fontsize=12)
-        axis.grid(False)
-        axis.spines[:].set_visible(False)
-        y, x = divmod(here - widths[0], width)
-        said.append(
-            f"{width} wide: the pixel asking is number {here}, the one above it number {here - width}, and "
-            f"{widths[0]} steps back is number {here - widths[0]}, in row {y}, column {x}"
-        )
-    return figure, f"Two pictures whose pixels are numbered line by line. {'. '.join(said)}."
+def picture_widths(trained: int = 8, low: int = 5, high: int = 14, rows: int = 4) -> Explorable:
+    """Pixels numbered line by line, in a picture of any width: the one that asks, the one above it, and the one that
+    stands as many steps back as the one above did in training."""
+    size, at = 30, 4  # units of a pixel; the column of the one that asks
+    begin = trained + 4
+    cells = "".join(_pixel(number, begin, size, at, trained, rows) for number in range(rows * high))
+    svg = (
+        f'<svg viewBox="0 0 {size * high + 2} {size * (rows + 1)}" width="100%" font-size="14" text-anchor="middle" '
+        f'style="background:none;filter:none;display:block;max-width:{1.3 * size * high:.0f}px;margin:auto">'
+        f'<g transform="translate(1 1)">{cells}</g>'
+        f'<text data-part="label" text-anchor="start" x="1" y="{size * rows + 22}" fill="#1a1a1a" font-size="15">'
+        f"{_said(begin, trained)}</text></svg>"
+    )
+    fills = json.dumps(FILLS)
+    script = f"""
+const fills = {fills}, width = value.width, here = {rows - 1} * width + {at}, trained = {trained};
+const kinds = {{[here - trained]: "back", [here - width]: "above", [here]: "asks"}};
+svg.querySelectorAll("g > g").forEach((cell, number) => {{
+  const [box, text] = cell.children, x = {size} * (number % width), y = {size} * Math.floor(number / width);
+  cell.setAttribute("visibility", number < {rows} * width ? "visible" : "hidden");
+  box.setAttribute("x", x); box.setAttribute("y", y); box.setAttribute("fill", fills[kinds[number] ?? "none"]);
+  text.setAttribute("x", x + {size // 2}); text.setAttribute("y", y + {size // 2 + 5});
+}});
+svg.querySelector('[data-part="label"]').textContent = width === trained ?
+  `Above is ${{trained}} steps back.` : `Above is ${{width}} steps back; ${{trained}} steps back is red.`;
+"""
+    return Explorable(
+        name="axes-widths",
+        alt=f"A picture of {rows} rows whose pixels are numbered line by line. The pixel that asks is orange, the one "
+        f"above it blue, and the one {trained} steps back red; where the picture is {trained} wide, the last two are "
+        "one pixel. In any other width red leaves blue and wanders through the picture.",
+        caption=f"Orange asks for blue. A model trained on pictures {trained} wide looks at what is red.",
+        knobs=(Knob("width", "width of the picture", low, high, begin),),
+        svg=svg,
+        script=script,
+    )
+
+
+FILLS = {"asks": "#f5c97a", "above": "#cfe6f5", "back": "#f0a585", "none": "none"}
+
+
+def _pixel(number: int, width: int, size: int, at: int, trained: int, rows: int) -> str:
+    here = (rows - 1) * width + at
+    kinds = {here - trained: "back", here - width: "above", here: "asks"}
+    x, y = size * (number % width), size * (number // width)
+    shown = "visible" if number < rows * width else "hidden"
+    return (
+        f'<g visibility="{shown}"><rect x="{x}" y="{y}" width="{size}" height="{size}" '
+        f'fill="{FILLS[kinds.get(number, "none")]}" stroke="{GREY}"/>'
+        f'<text x="{x + size // 2}" y="{y + size // 2 + 5}" fill="#1a1a1a">{number}</text></g>'
+    )
+
+
+def _said(width: int, trained: int) -> str:
+    if width == trained:
+        return f"Above is {trained} steps back."
+    return f"Above is {width} steps back; {trained} steps back is red."
 
 
 def _square(x: float, y: float, colour: str | None) -> Any:
@@ -167,7 +203,7 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
     axis.set_yticks(range(len(names)), list(names.values()))
     axis.invert_yaxis()
     axis.set_xlim(0, 103)
-    axis.set_xlabel("pixels that find the one above, %")
+    axis.set_xlabel("find the one above, %")
     axis.grid(axis="y", visible=False)
     legend_below(figure, axis, columns=4)
     listed = ", ".join(f"{height} by {width}" for height, width in shapes)

@@ -373,7 +373,7 @@ def scoreboard_ahead(
     axis.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
     axis.set_yticks(range(len(names)), list(names.values()))
     axis.invert_yaxis()
-    axis.set_xlabel(f"{HEADS[metric]}, points over a window")
+    axis.set_xlabel("points over a window")
     axis.grid(axis="y", visible=False)
     return figure, (
         f"Points that each row is ahead of its own training behind a window, on {HEADS[metric]} at {length} bytes, "

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLAIMS = yaml.safe_load((ROOT / "book" / "claims.yml").read_text(encoding="utf-8"))
 KEYS = ["id", "document", "section", "chapter", "original", "statement", "verdict", "correct", "test"]
 DOCUMENTS = {"000", "001", "002", "003", "004"}
-CHAPTERS = {f"{number:02}" for number in range(1, 14)}
+CHAPTERS = {f"{number:02}" for number in range(1, 14)}  # that mirror a source; chapter 14 goes beyond them
 
 
 def all_test_functions():
@@ -88,7 +88,7 @@ def test_every_test_can_fail():
 def test_every_claim_is_shown():
     """By its chapter, which prints the claims of its own number; or, before that is written, by the appendix alone."""
     assert {claim["chapter"] for claim in CLAIMS} <= CHAPTERS
-    for chapter in (path.stem[:2] for path in (ROOT / "book").glob("[0-9][0-9]_*.md")):
+    for chapter in CHAPTERS & {path.stem[:2] for path in (ROOT / "book").glob("[0-9][0-9]_*.md")}:
         assert [claim for claim in CLAIMS if claim["chapter"] == chapter], f"chapter {chapter} has no claim"
     shown = "\n".join(cell for row in ledger.claims_table(ledger.claims(ROOT)) for cell in row)
     for claim in CLAIMS:
