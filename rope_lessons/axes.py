@@ -67,8 +67,8 @@ def multimodal_positions(parts: Sequence[int | Sequence[int]], *, device: torch.
 
     A token of text stands at the same number on all three axes, as in RoPE. A picture of :math:`T \times H \times W`
     patches begins where the text stopped, at :math:`(s, s, s)`, and its patch :math:`(t, y, x)` stands at
-    :math:`(s + t, s + y, s + x)`. What comes after it goes on at :math:`s + \max(H, W)`: frames do not count, so after a
-    film of more than that many the text begins before the last frame.
+    :math:`(s + t, s + y, s + x)`. What comes after it goes on at :math:`s + \max(H, W)`: frames do not count, so after
+    a film of more than that many the text begins before the last frame.
 
     Args:
         parts: of the text, in order: an int, so many tokens of text; or ``(frames, rows, columns)`` of a picture.
