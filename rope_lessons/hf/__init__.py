@@ -2,7 +2,8 @@
 
 A config: :func:`~rope_lessons.plan_from_hf` and :func:`~rope_lessons.plan_to_hf`, one layer
 :func:`~rope_lessons.scheme_from_hf` and :func:`~rope_lessons.scheme_to_hf`. A model: :func:`extend`, :func:`using`,
-:func:`restore`; what to give it: :func:`advise`. Which channels it turns, and which way: :func:`identify`.
+:func:`restore`; what to give it: :func:`advise`. Which channels it turns, and which way: :func:`identify`. What files
+of released models say: :func:`models`, :func:`known`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
     from rope_lessons.hf.configs import plan_from_hf, plan_to_hf, scheme_from_hf, scheme_to_hf
     from rope_lessons.hf.conventions import Convention, identify
     from rope_lessons.hf.live import extend, load, plan_of, restore, using
+    from rope_lessons.hf.released import known, models
 
 __all__ = [
     "Convention",
     "advise",
     "extend",
     "identify",
+    "known",
     "load",
+    "models",
     "plan_from_hf",
     "plan_of",
     "plan_to_hf",
@@ -37,6 +41,7 @@ _LATER = {
     **dict.fromkeys(("plan_from_hf", "plan_to_hf", "scheme_from_hf", "scheme_to_hf"), "configs"),
     **dict.fromkeys(("extend", "load", "plan_of", "restore", "using"), "live"),
     **dict.fromkeys(("Convention", "identify"), "conventions"),
+    **dict.fromkeys(("known", "models"), "released"),
 }
 
 

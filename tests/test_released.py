@@ -1,0 +1,210 @@
+"""What files of released models say: beside transformers' own modules and models, and with its source."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_MAPPING
+
+import rope_lessons as rl
+from rope_lessons.hf import released
+from rope_lessons.hf.released import Released
+from rope_lessons.stored import DATA
+from tools import model_types
+
+ALL = rl.hf.models()
+READ = [name for name, model in ALL.items() if model.refused is None]
+REFUSED = [name for name in ALL if name not in READ]
+STORED = json.loads((DATA / "models.json").read_text("utf8"))
+
+
+def config_of(model: Released, **changes: Any) -> Any:
+    """The config object of transformers."""
+    keys = json.loads(json.dumps({**model.config, **changes}))  # it changes what it is given
+    return CONFIG_MAPPING[keys["model_type"]](**keys)
+
+
+def rotary_of(config: Any) -> torch.nn.Module:
+    """The rotary module of transformers, on the CPU, without the model around it."""
+    kind = MODEL_MAPPING[type(config)]
+    module = sys.modules[kind.__module__]
+    name = next(name for name in vars(module) if name.endswith("RotaryEmbedding"))
+    return getattr(module, name)(config)
+
+
+# --- beside transformers ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", READ)
+def test_frequencies_are_those_of_the_rotary_module(name: str) -> None:
+    """Of the whole config, for each type of layers; and its attention factor."""
+    model = ALL[name]
+    rotary, plan = rotary_of(config_of(model)), model.plan()
+    types = model.whole.get("layer_types", ["full_attention"] * len(plan))
+    for layer_type, its in dict(zip(types, plan, strict=True)).items():
+        if its.frequencies is None:
+            continue
+        nested = hasattr(rotary, f"{layer_type}_inv_freq")
+        inv_freq = getattr(rotary, f"{layer_type}_inv_freq" if nested else "inv_freq")
+        own = its.frequencies(16 if its.frequencies.needs_length else None)
+        assert torch.allclose(inv_freq.double(), own, rtol=1e-6, atol=0)
+        scaling = getattr(rotary, f"{layer_type}_attention_scaling" if nested else "attention_scaling")
+        assert its.rotary_scale == pytest.approx(scaling, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_small_model_of_the_same_settings_does_what_the_plan_says(name: str) -> None:
+    """Windows, layers without positions, layout and scale: its logits beside those with the plan in our attention.
+
+    Fewer layers and channels, and a window of a few tokens where there is one, so that it hides something.
+    """
+    model = ALL[name]
+    small = small_keys(model)
+    config = config_of(model, **small)
+    plan = rl.plan_from_hf(config)
+    assert [as_in(layer) for layer in plan] == [as_in(layer) for layer in model.plan()[: len(plan)]]
+    assert model_types.difference(config, plan) < 1e-3
+
+
+def small_keys(model: Released) -> dict[str, Any]:
+    layers = 8 if len(set(model.layers)) > 1 else 2
+    head_dim = model.config.get("head_dim", model.config["hidden_size"] // model.config["num_attention_heads"])
+    keys = {"num_hidden_layers": layers, "hidden_size": head_dim, "num_attention_heads": 1, "vocab_size": 64}
+    keys |= {"num_key_value_heads": 1, "intermediate_size": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    kind = CONFIG_MAPPING[model.config["model_type"]]().to_dict()
+    sizes = {
+        key: value for key, value in model_types.SIZES.items() if key in kind and ("expert" in key or "moe" in key)
+    }
+    keys = {key: value for key, value in {**sizes, **keys}.items() if key in kind}
+    for key in ("layer_types", "no_rope_layers"):
+        if key in model.whole:
+            keys[key] = model.whole[key][:layers]
+    if any(layer.sees == "window" for layer in model.layers):
+        keys["sliding_window"] = 8
+    return keys
+
+
+def as_in(scheme: rl.Scheme) -> rl.Scheme:
+    """A scheme but for the size of its window."""
+    return scheme.replace(visible_window=None if scheme.visible_window is None else 1)
+
+
+def test_only_these_differ_from_the_plan_in_the_size_of_a_window() -> None:
+    """What the test above leaves out: the window itself is the config's."""
+    for name in READ:
+        windows = {layer.visible_window for layer in ALL[name].plan()} - {None}
+        assert windows <= {config_of(ALL[name]).sliding_window if windows else None}
+
+
+@pytest.mark.parametrize("name", list(ALL))
+def test_what_is_filled_in_is_what_the_class_computes(name: str) -> None:
+    model = ALL[name]
+    if model.config["model_type"] not in CONFIG_MAPPING:
+        assert not model.filled
+        return
+    config = config_of(model)
+    for key, value in model.filled.items():
+        assert key not in model.config
+        assert getattr(config, key) == value
+
+
+@pytest.mark.parametrize("name", READ)
+def test_layers_are_those_of_the_plan(name: str) -> None:
+    model = ALL[name]
+    for layer, its in zip(model.layers, model.plan(), strict=True):
+        spec = its.frequencies
+        assert layer.turns == (None if spec is None else spec.kind)
+        head_dim = model.config.get("head_dim", model.config["hidden_size"] // model.config["num_attention_heads"])
+        if spec is not None:
+            assert layer.base == dict(spec.options)["base"]
+            assert round(layer.share * head_dim) == spec.dim
+        window = its.visible_window
+        if window is not None and window >= model.config.get("max_position_embeddings", window + 1):
+            window = None  # Phi: a window that no text is long enough for
+        assert (layer.sees, layer.size) == (("all", None) if window is None else ("window", window))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_is_refused_for_the_reason_that_the_data_states(name: str) -> None:
+    model = ALL[name]
+    assert model.outside or model.config["model_type"] == "gptj"
+    with pytest.raises(ValueError, match=re.escape(str(model.refused))):
+        model.plan()
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_model_has_a_source_with_a_revision() -> None:
+    for source in STORED["sources"].values():
+        assert re.fullmatch("[0-9a-f]{40}|v5.23.0|pull request", source["revision"]), source
+    assert all(model.sources for model in ALL.values())
+    assert {model.what for model in ALL.values()} == set(STORED["what"])
+    used = {name for row in (*STORED["models"], *STORED["elsewhere"]) for name in row["sources"]}
+    assert used == set(STORED["sources"])
+
+
+def test_addresses() -> None:
+    found = ALL["Llama 3.1 8B"].sources[0]
+    assert found.url == f"https://github.com/{found.repository}/blob/{found.revision}/{found.path}"
+    assert str(found).endswith(f"at {found.revision[:12]}")
+    pull = released.Source("ggml-org/llama.cpp", "pull/4815", "pull request")
+    assert pull.url == "https://github.com/ggml-org/llama.cpp/pull/4815"
+
+
+@pytest.mark.parametrize("row", STORED["models"], ids=lambda row: row["name"])
+def test_rows_hold_only_keys_about_positions(row: Mapping[str, Any]) -> None:
+    known = {*model_types.KEYS, *model_types.UNREADABLE, "rope_theta", "rope_scaling", "rope_parameters", "model_type"}
+    known |= {"partial_rotary_factor", "rotary_pct", "rotary_emb_base", "rope_local_base_freq", "floor_scale"}
+    known |= {"sliding_window_pattern", "attn_temperature_tuning", "attn_scale", "use_logn_attn", "qk_nope_head_dim"}
+    known |= {"full_attention_interval"}
+    assert set(row["config"]) <= known
+    assert set(row["filled"]) <= {"layer_types"}
+
+
+def test_class_defaults_that_a_release_shares() -> None:
+    """Where a class names its checkpoint and its defaults are those settings, both agree: a second source."""
+    for name, keys in {
+        "gpt-oss 20B": ("head_dim", "sliding_window", "num_attention_heads", "max_position_embeddings"),
+        "SmolLM3 3B": ("num_hidden_layers", "hidden_size", "no_rope_layers"),
+        "Llama 4 Scout": ("attention_chunk_size", "no_rope_layers", "floor_scale", "attn_scale", "num_hidden_layers"),
+        "Mistral 7B v0.1": ("sliding_window", "num_hidden_layers", "hidden_size"),
+        "Command R7B": ("sliding_window",),
+    }.items():
+        default = CONFIG_MAPPING[ALL[name].config["model_type"]]()
+        for key in keys:
+            assert getattr(default, key) == ALL[name].whole[key], (name, key)
+    assert CONFIG_MAPPING["gpt_oss"]().rope_parameters["factor"] == ALL["gpt-oss 20B"].config["rope_scaling"]["factor"]
+
+
+# --- asking ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_name_lists_the_names() -> None:
+    with pytest.raises(ValueError, match=r"^name must be one of Pythia 1B, .*; got 'Llama 3.1'; did you mean 'Llama 3"):
+        rl.hf.known("Llama 3.1")
+    with pytest.raises(ValueError, match=r"^name must be one of .*; got None$"):
+        rl.hf.known(None)  # type: ignore[arg-type]
+
+
+def test_ideas_by_hand() -> None:
+    assert ALL["Command A"].ideas == {"rope", "larger base", "window", "nope", "hwfa"}
+    assert ALL["Llama 4 Scout"].ideas == {"llama3", "larger base", "chunks", "nope", "hwfa", "log n"}
+    assert ALL["SmolLM3 3B"].ideas == {"rope", "larger base", "nope"}
+    assert ALL["gpt-oss 20B"].ideas == {"yarn", "larger base", "window"}
+    assert ALL["Qwen 1.8B"].ideas == {"rope", "log n"}
+    assert ALL["Devstral 2 123B"].ideas == {"yarn", "larger base"}  # its factor by position is 0
+    assert ALL["Pythia 1B"].ideas == {"rope", "partial"}
+
+
+def test_who_ships() -> None:
+    assert released.who_ships("hwfa", most=9) == "Command R7B, Command A, Llama 4, EXAONE 4"
+    assert released.who_ships("alibi") == "BLOOM, MPT"
+    assert released.who_ships("rerope") == ""
