@@ -67,6 +67,7 @@ CHAPTERS = (
     "gpu",
     "axes",
     "biases",
+    "models",
     "tables",
     "sortable",
     "cheat",

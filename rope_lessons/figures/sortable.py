@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from rope_lessons.figures.theme import themed
 __all__ = ["SortableRow", "SortableTable"]
 
 EVERY = "every"  # the value of a filter that lets all rows through
+LINK = re.compile(r"\[([^\]]*)\]\((https://[^)\s]*)\)")
 
 STYLE = f"""
 .rl-sortable{{max-width:none}}
@@ -65,7 +67,8 @@ class SortableRow:
         name: what it is called.
         values: a number for each column, None where there is none.
         tags: by filter, the values of that filter that let the row through.
-        more: what a click on the name shows, a text by its head; a text in backticks is code.
+        more: what a click on the name shows, a text by its head; a text in backticks is code, and
+            ``[words](address)`` a link.
         short: whether the row is in the short list, which is shown first.
         curve: numbers that are drawn as a small line, on the scale that all rows share.
         sure: columns whose number is printed bold.
@@ -246,6 +249,7 @@ class SortableTable:
 
 
 def _code(text: str) -> str:
-    """Escaped, and what stands between backticks as code."""
+    """Escaped; what stands between backticks as code, and ``[words](address)`` as a link."""
     parts = html.escape(text).split("`")
-    return "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+    marked = "".join(f"<code>{part}</code>" if at % 2 else part for at, part in enumerate(parts))
+    return LINK.sub(r'<a href="\2">\1</a>', marked)
