@@ -10,6 +10,7 @@ from typing import Any
 
 from rope_lessons.figures.explorable import svg_path
 from rope_lessons.figures.theme import themed
+from rope_lessons.hf.released import who_ships
 from rope_lessons.schemes import Scheme, TurningName, scheme
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.summary import find
@@ -68,9 +69,10 @@ class Entry:
             number of ``layers``.
         row: of the scoreboard, which measured just that; none where it is empty.
         trains: whether a model has to be trained for it.
-        ships: who has it, as its lesson says.
+        idea: what :func:`~rope_lessons.hf.released.who_ships` is asked; nothing where it is empty.
         chapter: of its lesson.
         draw: the picture.
+        as_what: words before who ships it, where it is not just this.
     """
 
     name: str
@@ -79,9 +81,16 @@ class Entry:
     code: str
     row: str
     trains: bool
-    ships: str
+    idea: str
     chapter: int
     draw: Callable[[], str]
+    as_what: str = ""
+
+    @property
+    def ships(self) -> str:
+        """Who has it in a released model or a program, from the data of chapter 15."""
+        found = who_ships(self.idea, most=2) if self.idea else ""
+        return f"{self.as_what}{found}" if found else ""
 
 
 # --- pictures --------------------------------------------------------------------------------------------------------
@@ -163,24 +172,25 @@ def _log_n(clipped: bool) -> str:
 _F, _N = "factor=factor", "train_length=N"
 METHODS_ON_IT: tuple[Entry, ...] = (
     Entry("RoPE", "frequencies", "ω<sub>t</sub> = b<sup>−2t/d</sup>", 'rl.scheme("rope", dim=d)', "rope", False,
-          "Llama; a part of each head in GPT-NeoX", 2, _kind("rope", "every pair at its own speed")),
+          "rope", 2, _kind("rope", "every pair at its own speed")),
     Entry("PI", "frequencies", "ω<sub>t</sub>/κ", f'rl.scheme("pi", dim=d, {_F})', "pi", False,
-          "transformers, type linear", 3, _kind("pi", "every pair an eighth as fast", factor=8.0)),
+          "pi", 3, _kind("pi", "every pair an eighth as fast", factor=8.0)),
     Entry("NTK-aware", "frequencies", "b → b·κ<sup>d/(d−2)</sup>", f'rl.scheme("ntk-aware", dim=d, {_F})', "ntk-aware",
-          False, "any config with a larger rope_theta", 3,
-          _kind("ntk-aware", "fast pairs keep their speed, the slowest has an eighth", factor=8.0)),
+          False, "larger base", 3,
+          _kind("ntk-aware", "fast pairs keep their speed, the slowest has an eighth", factor=8.0),
+          as_what="as a larger base: "),
     Entry("Dynamic NTK", "frequencies", "NTK-aware with κL/N − κ + 1 for κ, by request",
-          f'rl.scheme("dynamic-ntk", dim=d, {_F}, {_N})', "dynamic-ntk", False, "transformers, type dynamic", 3,
+          f'rl.scheme("dynamic-ntk", dim=d, {_F}, {_N})', "dynamic-ntk", False, "dynamic-ntk", 3,
           _kind("dynamic-ntk", "as NTK-aware, for the length of the request", factor=8.0, train_length=64)),
     Entry("NTK-mixed", "frequencies", "ω<sub>t</sub>·exp(−a (t+1)<sup>b</sup>)", f'rl.scheme("ntk-mixed", dim=d, {_F})',
-          "ntk-mixed", False, "vLLM reads a key mixed_b", 4,
+          "ntk-mixed", False, "ntk-mixed", 4,
           _kind("ntk-mixed", "every pair slower, the slow ones more", factor=8.0)),
     Entry("Llama 3’s rule", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, by the turns in N; a ramp between",
-          f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", False, "Llama 3.1", 5,
+          f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", False, "llama3", 5,
           _kind("llama3", "pairs with few turns an eighth as fast, a ramp, the others as they were", factor=8.0,
                 train_length=64)),
     Entry("YaRN", "frequencies", "as Llama 3’s, scores × (0.1 ln κ + 1)²", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
-          "yarn", False, "Qwen2.5, gpt-oss", 5,
+          "yarn", False, "yarn", 5,
           _kind("yarn", "a ramp from the fast pairs to the slow ones", factor=8.0, train_length=64)),
     Entry("ReRoPE, log n†", "distance", "min(Δ, w)",
           'rl.scheme("rerope", dim=d, window=N // 2, scale=rl.LogN(N, clip=True))', "rerope-w32-logn-test", False,
@@ -191,7 +201,7 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) / 16, "beyond the window distances grow slowly")),
     Entry("Self-Extend, log n†", "distance", "Δ &lt; w: Δ, else by groups of k",
           'rl.METHODS["self-extend"](layers=layers, dim=d, window=N // 2, group=2 * int(factor), '
-          "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", False, "llama.cpp’s server, in 2024", 8,
+          "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", False, "self-extend", 8,
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) // 16, "beyond the window distances grow in steps")),
     Entry("InvLeaky, moving window", "distance", "in training Δ &lt; w: Δ, else w + s (Δ − w), w moves; at test Δ",
           'rl.METHODS["invleaky-moving"](layers=layers, dim=d, windows=tuple(range(N // 4, N // 2)), '
@@ -202,18 +212,19 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           True, "", 6, lambda: _log_n(False)),
     Entry("log n†", "scale", "scores × max(1, log<sub>N</sub> n)",
           'rl.scheme("rope", dim=d, scale=rl.LogN(N, clip=True))', "rope-logn-test", False,
-          "the first Qwen; by the position in Llama 4, Ministral 3", 6, lambda: _log_n(True)),
+          "log n", 6, lambda: _log_n(True), as_what="by keys or by position: "),
     Entry("Window", "visible", "keys with Δ &lt; w", 'rl.scheme("window", dim=d, visible_window=N)', "rope-window",
-          False, "Mistral 7B, in all layers", 7, lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys")),
+          False, "window", 7, lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys"),
+          as_what="in some layers or all: "),
     Entry("StreamingLLM", "visible", "first tokens and a window; positions as in the cache",
           'rl.METHODS["streaming"](layers=layers, dim=d, visible_window=N - 4, sinks=4)', "streaming", False,
           "", 7, lambda: _mask(lambda i, j: float(i - j < 4 or j < 2), "a band and the first columns")),
     Entry("ALiBi", "visible", "scores − m<sub>h</sub> Δ, no rotation",
-          'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", True, "BLOOM, MPT", 7,
+          'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", True, "alibi", 7,
           lambda: _mask(lambda i, j: max(0.05, 1 - (i - j) / 9), "weights that fade with the distance")),
     Entry("HWFA", "visible", "windows; one layer sees all, without positions, with log n",
           'rl.METHODS["hwfa"](layers=layers, dim=d, visible_window=N // 4, train_length=N)', "hwfa-w16", True,
-          "its like: Cohere 2", 7, _hybrid),
+          "hwfa", 7, _hybrid, as_what="its like: "),
     Entry("Random positions", "positions", "0 ≤ p<sub>1</sub> &lt; p<sub>2</sub> &lt; … &lt; P, drawn",
           'rl.METHODS["random-positions"](layers=layers, dim=d, max_length=2 * int(factor) * N, causal=True)',
           "random-positions", True, "", 10, lambda: _ticks((2, 5, 11, 12, 20, 33, 37, 52), "places drawn at random")),
