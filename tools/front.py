@@ -163,6 +163,18 @@ def axes() -> str:
                   for row in seen.tolist()])  # fmt: skip
 
 
+def models() -> str:
+    """The layers of a model that mixes windows with full layers without positions."""
+    layers = rl.hf.known("Command R7B").layers[:12]
+    return "".join(
+        f'<rect x="{5 + 7.2 * at:.1f}" y="{38 if layer.sees == "window" else 8}" width="5" '
+        f'height="{16 if layer.sees == "window" else 46}" '
+        + (f'fill="none" stroke="{themed("ink")}"' if layer.turns is None else f'fill="{themed("blue")}"')
+        + "/>"
+        for at, layer in enumerate(layers)
+    )
+
+
 THUMBNAILS: dict[str, Callable[[], str]] = {
     "01_sinusoidal": sinusoidal,
     "02_rotary": rotary,
@@ -178,6 +190,7 @@ THUMBNAILS: dict[str, Callable[[], str]] = {
     "12_shootout": shootout,
     "13_gpu": gpu,
     "14_axes": axes,
+    "15_models": models,
 }
 
 

@@ -35,6 +35,7 @@ CHAPTERS = (
     "gpu",
     "bug_museum",
     "axes",
+    "models",
 )
 WHOLE = 1e-9  # the tolerance for whole numbers: one more or less is wrong, however large the number is
 
