@@ -467,7 +467,7 @@ def models_reads() -> tuple[MatplotlibFigure, str]:
     for at, share in enumerate(shares.values()):
         axis.text(share + 1, at, f"{share:.0f}", va="center")
     axis.set_xlim(0, 105)
-    axis.set_xlabel("keys read by a step, % of full layers")
+    axis.set_xlabel("keys that a step reads, %")
     axis.grid(visible=False, axis="y")
     alt = f"""Keys that a step of decoding reads at the claimed length, in percent of what it would be if each layer saw
         everything, one bar for each model: {"; ".join(f"{name} {share:.0f}" for name, share in shares.items())}."""

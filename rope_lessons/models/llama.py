@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import torch
+from torch import nn
 
 from rope_lessons._checks import shown
 from rope_lessons._extras import extra
@@ -15,7 +16,7 @@ from rope_lessons.models.transformer import TransformerLM
 
 
 @torch.no_grad()
-def as_llama(model: TransformerLM, length: int) -> Any:
+def as_llama(model: nn.Module, length: int) -> Any:
     """The model as transformers' ``LlamaForCausalLM``, with copies of its weights, on its device, ready to be tested.
 
     Args:

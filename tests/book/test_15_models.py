@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,8 +72,9 @@ def test_eq_models_chunks() -> None:
     from transformers.masking_utils import create_chunked_causal_mask
 
     length, chunk = 24, 8
-    config = Llama4TextConfig(attention_chunk_size=chunk, attn_implementation="eager")
-    mask = create_chunked_causal_mask(
+    config: Any = Llama4TextConfig(attention_chunk_size=chunk)
+    config._attn_implementation = "eager"
+    mask: Any = create_chunked_causal_mask(
         config, torch.zeros(1, length, 4), torch.ones(1, length), past_key_values=None,
         position_ids=torch.arange(length)[None],
     )  # fmt: skip
@@ -127,6 +130,13 @@ def test_numbers_of_models_in_the_text() -> None:
     assert "*No positions where one sees far*: five." in LESSON
     assert families(with_idea("log n")) == ["Qwen", "Llama 4", "Ministral 3"]
     assert families(with_idea("hwfa")) == ["Command R7B", "Command A", "Llama 4", "EXAONE 4"]
+    rules = [
+        name
+        for name, model in MODELS.items()
+        if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)
+    ]
+    assert len({*with_idea("larger base"), *rules}) == 33
+    assert "33 of the 42, by a rule or by a base above 10,000" in LESSON
     for name in with_idea("hwfa"):
         counted = Counter(layer.turns is None for layer in MODELS[name].layers)
         assert counted[False] == 3 * counted[True]  # three to one
@@ -140,7 +150,9 @@ def test_the_guess() -> None:
     assert len(far) == 8
     assert all(layer.frequencies is None for layer in far)
     assert "Eight layers can look at the first line, and none of the eight has positions" in LESSON
-    code = (Path(__import__("transformers").__file__).parent / "models/cohere2/modeling_cohere2.py").read_text("utf8")
+    from transformers import Cohere2Config
+
+    code = (Path(inspect.getfile(Cohere2Config)).parent / "modeling_cohere2.py").read_text("utf8")
     assert "if self.sliding_window is not None:" in code
     assert "if self.sliding_window is not None" in LESSON
 
