@@ -346,6 +346,14 @@ def test_a_slider_of_exponents_shows_the_power() -> None:
     assert '<output data-knob="base">10000</output>' in figures.Knob("base", "base", 1, 6, 4, 0.1, power=10).html()
 
 
+def test_a_button_draws_again() -> None:
+    again = figures.Again("seed", "another ten", 20)
+    assert 'value="1" data-most="20"' in again.html()
+    shown = figures.Explorable("x", "A line.", "", [again], "<svg></svg>", "")._repr_html_()
+    assert shown.count("data-again") == 2  # its button, and the script that finds it
+    assert "data-again" not in figures.Explorable("x", "A line.", "", [], "<svg></svg>", "")._repr_html_()
+
+
 def test_a_slider_may_have_a_player() -> None:
     knob = figures.Knob("step", "step", 0, 3, 0, play=True)
     assert 'data-play="step"' in knob.html()

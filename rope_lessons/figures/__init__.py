@@ -19,7 +19,7 @@ from typing import Any
 
 from rope_lessons._extras import extra
 from rope_lessons.figures import fit, ground, svg
-from rope_lessons.figures.explorable import Choice, Explorable, Knob, svg_path
+from rope_lessons.figures.explorable import Again, Choice, Explorable, Knob, svg_path
 from rope_lessons.figures.theme import BLUE, CYCLE, GREEN, GREY, ORANGE, PURPLE, RED, SKY
 
 with extra("book", "rope_lessons.figures"):
@@ -36,6 +36,7 @@ __all__ = [
     "PURPLE",
     "RED",
     "SKY",
+    "Again",
     "Choice",
     "Explorable",
     "Figure",

@@ -109,6 +109,29 @@ class Choice:
         )
 
 
+@dataclass(frozen=True)
+class Again:
+    """A button that draws again: ``name`` counts on from 1 to ``most``, and then begins anew."""
+
+    name: str
+    label: str
+    most: int
+    value: int = 1
+
+    def html(self) -> str:
+        count = f'<input type="hidden" name="{self.name}" value="{self.value}" data-most="{self.most}">'
+        button = f'<button type="button" data-again="{self.name}">{html.escape(self.label)}</button>'
+        return f'<div class="rl-knob">{count}{button}</div>'
+
+
+AGAIN = """
+  root.querySelectorAll("button[data-again]").forEach((b) => b.addEventListener("click", () => {
+    const count = root.querySelector(`input[name="${b.dataset.again}"]`);
+    count.value = Number(count.value) % Number(count.dataset.most) + 1;
+    update();
+  }));
+"""
+
 # The button beside a slider that moves by itself. Who touches the slider stops it.
 PLAYER = f"""
   root.querySelectorAll("button[data-play]").forEach((b) => {{
@@ -139,7 +162,14 @@ class Explorable:
     """
 
     def __init__(
-        self, name: str, alt: str, caption: str, knobs: Sequence[Knob | Choice], svg: str, script: str, style: str = ""
+        self,
+        name: str,
+        alt: str,
+        caption: str,
+        knobs: Sequence[Knob | Choice | Again],
+        svg: str,
+        script: str,
+        style: str = "",
     ):
         if not alt.strip():
             raise ValueError("alt must describe the picture in words, got an empty string")
@@ -158,7 +188,10 @@ class Explorable:
   const root = document.getElementById("rl-{self.name}"), svg = root.querySelector(".rl-picture").firstElementChild;
   const sliders = [...root.querySelectorAll("input")], buttons = [...root.querySelectorAll("button[name]")];
   const lists = [...root.querySelectorAll("select")];
-  const write = (knob, text) => {{ root.querySelector(`output[data-knob="${{knob}}"]`).textContent = text; }};
+  const write = (knob, text) => {{
+    const beside = root.querySelector(`output[data-knob="${{knob}}"]`);
+    if (beside) beside.textContent = text;
+  }};
   const draw = (svg, value, write) => {{
 {self.script}
   }};
@@ -176,6 +209,7 @@ class Explorable:
     update();
   }}));
 {PLAYER if any(isinstance(knob, Knob) and knob.play for knob in self.knobs) else ""}\
+{AGAIN if any(isinstance(knob, Again) for knob in self.knobs) else ""}\
   root.querySelector(".rl-controls").hidden = false;
   update();
 }})();

@@ -231,6 +231,8 @@ def explorable_problems(tab: Page) -> list[str]:
         found += button_problems(tab, figure, picture)
         for player in figure.locator("button[data-play]").all():
             found += player_problems(figure, player)
+        for again in figure.locator("button[data-again]").all():
+            found += again_problems(figure, again, picture)
     return found
 
 
@@ -303,6 +305,18 @@ def player_problems(figure: Locator, player: Locator) -> list[str]:
     return problems
 
 
+def again_problems(figure: Locator, again: Locator, picture: Locator) -> list[str]:
+    """It draws something else, and what was first after as many as there are."""
+    name, before = again.get_attribute("data-again"), picture.inner_html()
+    most = int(figure.locator(f"input[name={name}]").get_attribute("data-most") or 1)
+    again.press("Enter")
+    if picture.inner_html() == before:
+        return [f"the button {name} draws nothing else"]
+    for _ in range(most - 1):
+        again.press("Enter")
+    return [] if picture.inner_html() == before else [f"the button {name} does not come back"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("screen", SCREENS)
 def test_page(name: str, screen: str, tabs: dict[str, Page], server: str) -> None:
@@ -339,6 +353,7 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
         "<select aria-label=l name=l><option>1<option>2</select>"
         "<button name=c aria-pressed=true>a</button><button name=c aria-pressed=true>b</button>"
         "<button data-play=dead>Play</button>"
+        "<input type=hidden name=still data-most=3><button data-again=still>Again</button>"
         "<script>document.querySelector('.rl-picture').firstChild.id = 'other'</script></div>"
         "</article></html>",
         "utf8",
@@ -358,6 +373,7 @@ def test_problems_are_seen(tab: Page, server: str, html: Path) -> None:
             "the list l changes nothing",
             "the buttons c change nothing",
             "the player dead moves nothing",
+            "the button still draws nothing else",
         ]
         empty_formulas(tab)
         assert len(keyboard_problems(tab)) == 1
