@@ -79,6 +79,11 @@ def test_rows_of_the_scoreboard() -> None:
     assert repr(found).splitlines()[-1].split() == ["YaRN", "58.0", "70.0"]
     assert "± 1.0" in str(html_of(found))
     assert "5 seeds" in found.caption
+    assert "would pass" not in found.caption
+    beyond = Table([{**line("rope", "needle", 512, 0.9), "low": 0.66, "high": 1.14}])
+    found = scoreboard.scoreboard_table(beyond, {"rope": "plain"}, columns=[("needle", 512)])
+    assert found.below == {("plain", 0): "66 to 100"}
+    assert "would pass 0 or 100" in found.caption
     with pytest.raises(ValueError, match="pi"):
         scoreboard.scoreboard_table(BOARD, {"pi": "PI"})
 

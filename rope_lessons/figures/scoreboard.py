@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from matplotlib.figure import Figure as MatplotlibFigure
 
@@ -75,6 +76,8 @@ def scoreboard_table(
 ) -> ResultTable:
     """Some rows of the scoreboard, in percent, with the margins of their 95 % intervals.
 
+    An interval that passes 0 or 100 is cut there and written out.
+
     Args:
         lines: the table of the scoreboard.
         names: of the rows, from the top; what each is called.
@@ -89,15 +92,23 @@ def scoreboard_table(
     """
     found = {name: [measured(lines, row, *column) for column in columns] for row, name in names.items()}
     seeds = sorted({seeds for row in names for seeds in lines.where(rung=RUNG, row=row)["seeds"]})
-    return table(
+    ends = {
+        (name, at): f"{max(low, 0):.0f} to {min(high, 100):.0f}"
+        for name, cells in found.items()
+        for at, (_, low, high) in enumerate(cells)
+        if low < 0 or high > 100
+    }
+    shown = table(
         [f"{HEADS[metric]}, {length}" for metric, length in columns],
         {name: [mean for mean, _, _ in cells] for name, cells in found.items()},
         margins={name: [(high - low) / 2 for _, low, high in cells] for name, cells in found.items()},
         apart=[] if control is None else [names[control]],
         head=head,
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
-        "and 64 held-out documents; ± is half of a 95 % interval over both.",
+        "and 64 held-out documents; ± is half of a 95 % interval over both"
+        + (", whose ends are given where ± would pass 0 or 100." if ends else "."),
     )
+    return replace(shown, below={**shown.below, **ends})
 
 
 def request_table(
