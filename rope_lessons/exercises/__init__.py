@@ -10,8 +10,9 @@ import copy
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,7 @@ class Exercise:
     ``reference`` is the right answer, a function when ``cases`` lists arguments to call it with, else a value.
     ``mistakes`` maps a message to the wrong function (or value) that earns it. ``also`` are other right answers, where
     the question has more than one. ``normalise`` is applied to every answer before it is compared with another.
+    ``raised`` says what an error of this name, raised by the answer, is likely to mean.
     """
 
     reference: Any
@@ -72,6 +74,7 @@ class Exercise:
     tolerance: float = 1e-6
     normalise: Callable[[Any], Any] = plain
     also: Sequence[Any] = ()
+    raised: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,9 @@ def check(name: str, answer: Any) -> Verdict:
     except WrongKind as error:
         return Verdict(name, False, str(error))
     except Exception as error:  # the reader's own code may raise anything: say what, and go on
-        return Verdict(name, False, f"your answer raised {type(error).__name__}: {error}")
+        kind = type(error).__name__
+        likely = "" if isinstance(exercise, Lab) else exercise.raised.get(kind, "")
+        return Verdict(name, False, f"your answer raised {kind}: {error}" + f" ({likely})" * bool(likely))
     right = [_results(exercise, answer) for answer in (exercise.reference, *exercise.also)]
     if any(_same(got, expected, exercise.tolerance) for expected in right):
         return Verdict(name, True, "correct")
@@ -224,6 +229,8 @@ def _contrast(value: Any, right: Any, tolerance: float) -> str:
 def _short(value: Any, limit: int = 120) -> str:
     if isinstance(value, torch.Tensor):
         text = f"a tensor of shape {tuple(value.shape)}" if value.numel() > 8 else str(value.tolist())
+    elif isinstance(value, FunctionType):
+        text = value.__name__.strip("_")
     else:
         text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"

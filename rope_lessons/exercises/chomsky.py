@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch
 
 from rope_lessons.chomsky.play import playground
 from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
@@ -36,6 +38,11 @@ def _pop_from_the_bottom(stack: Bits, actions: Sequence[int | str]) -> list[int]
         elif found:
             found.pop(0)
     return found[::-1]
+
+
+def _top_first(stack: Bits, actions: Sequence[int | str]) -> list[int]:
+    """As if the given list had its top at the beginning."""
+    return _manipulate(stack[::-1], actions)[::-1]
 
 
 def _layers(length: int, window: int) -> int:
@@ -78,25 +85,36 @@ def _strings(symbols: Bits, low: int, high: int) -> list[list[int]]:
 Answer = Callable[[list[int]], int]
 
 
-def _states(answer: Answer, symbols: Bits, longest: int, least: int = 0, most: int = 3) -> int:
+def _states(answer: Answer, symbols: Bits, longest: int, least: int = 0, most: int = 3, shortest: int = 1) -> int:
     ahead = _strings(symbols, least, most)
-    return len({tuple(answer(past + more) for more in ahead) for past in _strings(symbols, 1, longest)})
+    return len({tuple(answer(past + more) for more in ahead) for past in _strings(symbols, shortest, longest)})
+
+
+def _states_turned_round(answer: Answer, symbols: Bits, longest: int) -> int:
+    """With the continuation before the past."""
+    ahead = _strings(symbols, 0, 3)
+    return len({tuple(answer(more + past) for more in ahead) for past in _strings(symbols, 1, longest)})
 
 
 def _parity(bits: Bits) -> int:
     return sum(bits) % 2
 
 
-def _ends(bits: Bits) -> int:
-    return bits[0] ^ bits[-1]
+def _ends_differ(symbols: Bits) -> int:
+    return int(len(symbols) > 0 and symbols[0] != symbols[-1])
 
 
-def _agree(symbols: Bits) -> int:
-    return int(symbols[0] == symbols[-1])
-
-
-def _four_ones(bits: Bits) -> int:
+def _last_four_are_ones(bits: Bits) -> int:
     return int(list(bits[-4:]) == [1, 1, 1, 1])
+
+
+def _number_modulo_three(bits: Bits) -> int:
+    """Highest bit first."""
+    return int("0" + "".join(map(str, bits)), 2) % 3
+
+
+def _at_least_three_symbols(bits: Bits) -> int:
+    return int(len(bits) >= 3)
 
 
 def _cycle(steps: Bits) -> int:
@@ -113,6 +131,15 @@ def _lab(settings: Any) -> str:
     if settings is None or settings is ...:
         raise NotAnswered
     _check_settings(settings)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # so small a model only waits for more
+    try:
+        return _trained(settings)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _trained(settings: Mapping[str, Any]) -> str:
     for seed in LAB_SEEDS:
         found = playground("even_pairs", "none", "plain", seed=seed,
                            test_lengths=(settings["longest"], LAB_LENGTH),
@@ -203,10 +230,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "this is bottom first; the answer is read from the top": _manipulate,
             "you popped from the bottom: the top is where the last push went": _pop_from_the_bottom,
+            "the stack is given bottom first: its top is at the end": _top_first,
             "the actions are pushes and pops on top of the given stack, which is missing": (
                 lambda stack, actions: _manipulate([], actions)[::-1]
             ),
         },
+        raised={"IndexError": "a pop of an empty stack does nothing: look whether there is anything on it"},
     ),
     "layers": Exercise(
         reference=_layers,
@@ -258,6 +287,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 _guess_off_by_one
             ),
             "give two numbers: the digit, and the probability that it is right": lambda length, t: _guess(length, t)[0],
+            "first the digit, then its probability": lambda length, t: _guess(length, t)[::-1],
             "this is the digit that stands there on average, with the probability of chance": (
                 lambda length, t: (5 * t // length, 0.2)
             ),
@@ -270,10 +300,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
         reference=_states,
         cases=[
             (_parity, (0, 1), 4),
-            (_ends, (0, 1), 4),
+            (_ends_differ, (0, 1), 4),
             (_cycle, (0, 1, 2), 4),
-            (_agree, (0, 1, 2), 3),
-            (_four_ones, (0, 1), 4),
+            (_ends_differ, (0, 1, 2), 3),
+            (_last_four_are_ones, (0, 1), 4),
+            (_number_modulo_three, (0, 1), 4),
+            (_at_least_three_symbols, (0, 1), 4),
         ],
         mistakes={
             "these are the different answers; two pasts with one answer may still need two states": (
@@ -281,6 +313,16 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "you counted the pasts; those that no continuation tells apart share a state": (
                 lambda answer, symbols, longest: len(_strings(symbols, 1, longest))
+            ),
+            "the continuation comes after the past: the answer to past + continuation": _states_turned_round,
+            "pasts begin at one symbol: leave the empty one out": (
+                lambda answer, symbols, longest: _states(answer, symbols, longest, shortest=0)
+            ),
+            "shorter pasts count, too: take those of 1 to `longest` symbols": (
+                lambda answer, symbols, longest: _states(answer, symbols, longest, shortest=longest)
+            ),
+            "the empty continuation is missing: it asks for the answer now": (
+                lambda answer, symbols, longest: _states(answer, symbols, longest, least=1)
             ),
             "the continuations of one symbol are not all: take those of 0 to 3": (
                 lambda answer, symbols, longest: _states(answer, symbols, longest, 1, 1)

@@ -153,6 +153,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "this is an even grid from end to end; the draws leave a gap at both ends": (
                 lambda i, n, p: i * (p - 1) / (n - 1)
             ),
+            "this is the grid of the test, which begins at 0; the draws leave a gap at both ends": lambda i, n, p: (
+                i * p / n
+            ),
             "there are N + 1 gaps, one more than tokens, and together they are P + 1 long": (
                 lambda i, n, p: (i + 1) * p / n - 1
             ),
@@ -185,6 +188,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "you drew each place on its own, with probability N / P: that gives a geometric gap; a subset has exactly "
             "N places": lambda g, n, p: n / p * (1 - n / p) ** (g - 1),
+            "the exponential law is an approximation; count the subsets": (
+                lambda g, n, p: math.exp(-g * (n + 1) / (p + 1)) * (n + 1) / (p + 1)
+            ),
+            "the exponential law, between two whole numbers, is an approximation; count the subsets": (
+                lambda g, n, p: math.exp(-(g - 1) * (n + 1) / (p + 1)) - math.exp(-g * (n + 1) / (p + 1))
+            ),
         },
     ),
     "chance": Exercise(
