@@ -17,6 +17,7 @@ from rope_lessons.figures import (
     ORANGE,
     PURPLE,
     RED,
+    Again,
     Choice,
     Explorable,
     Knob,
@@ -410,12 +411,12 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1) -> Explorabl
         gap. With equal means the ticks of a row are evenly spaced from 0 on, most rows end early, and a red triangle
         marks a row that goes on beyond the line. With one jump each row is two dense blocks, the first at the left.
         With 0, 1, 2 all rows are the same short block at the left."""
-    caption = f"""Sixteen tokens of a training text, numbered ten times; the line has the {SPACE} positions that the
-        test will use. With 0, 1, 2 most of it stays empty. Which way to number shows all of it, and which keeps
-        neighbours neighbours?"""
+    caption = f"""N tokens of a training text, numbered ten times. The line has P = {SPACE} positions here, so that the
+        gaps of a random subset are a quarter of those in the text. With 0, 1, 2 most of it stays empty. Which way to
+        number shows all of it, and which keeps neighbours neighbours? (The last two ways are explained below.)"""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Knob("tokens", "tokens N", 4, 64, tokens, 4),
-        Knob("seed", "another ten", 1, 20, seed),
+        Again("seed", "another ten", 20, seed),
     )
     return Explorable("random-draws", alt, caption, knobs, svg, DRAWS_SCRIPT)

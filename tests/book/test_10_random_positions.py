@@ -488,7 +488,41 @@ def test_prices_at_home():
     assert longer[0] > price("random", "grid")
     assert longer[1] > price("equal-mean", "0, 1, 2")
     assert f"plain training has {mean(told('plain, three times', '0, 1, 2', N)):.2f} nats at home" in LESSON
-    assert f"has {mean(told('plain at 512', '0, 1, 2', 512)):.2f} at 512" in LESSON
+    assert "before rounding, to {:.2f} and {:.2f}.".format(*longer) in DEEPER
+    worse = mean(told("random", "grid", 512)), mean(told("plain", "0, 1, 2", 512))
+    assert "is worse: {:.2f} nats against {:.2f}.".format(*worse) in LESSON
+    assert below(told("plain", "0, 1, 2", 512), told("random", "grid", 512))
+
+
+def test_what_lost_hands_leave_open():
+    """What is called lost, and that the test which would decide has not been run."""
+    assert "when less than $1/\\sqrt2$ of its direction is left, that is, when $\\omega\\mu > 1$" in LESSON
+    assert abs(1 / complex(1, -1)) == pytest.approx(1 / math.sqrt(2))  # at ωμ = 1
+    assert "it is no proof: the decisive test" in LESSON
+    assert not {name for name in STORED["controls"]["training"] if "random" in name and "hands" in name}
+
+
+def test_single_gaps_of_one():
+    """About two in each text; one text in eight has none."""
+    assert 63 * math.comb(P - 1, N - 1) / math.comb(P, N) == pytest.approx(2, abs=0.05)
+    drawn = random_positions(N, P, batch=5000, generator=generator()).diff(dim=1)
+    ones = (drawn == 1).sum(dim=1)
+    assert (ones == 0).double().mean().item() == pytest.approx(math.comb(P - 63, N) / math.comb(P, N), abs=0.02)
+    assert "about two single gaps of 1 in each text, and never a whole text of them" in LESSON
+
+
+def test_how_far_seeds_are_apart():
+    """The deeper page: at home, and away."""
+    spread = [
+        max(found) - min(found)
+        for training, test in sorted(set(zip(*(STORED["controls"][c] for c in ("training", "test")), strict=True)))
+        for found in [told(training, test, 64)]
+    ] + [max(found) - min(found) for found in (at(*case, 64) for case in CASES.values())]
+    assert f"are up to {max(spread):.2f} nats apart at 64 bytes" in DEEPER
+    runs = told("plain", "0, 1, 2", 512), at("plain", "0, 1, 2", 512)
+    both = sorted(runs[0] + runs[1])
+    assert f"lie between {both[0]:.2f} and {both[-1]:.2f}" in DEEPER
+    assert f"its mean is {mean(runs[0]):.2f} here and {mean(runs[1]):.2f} in the second run" in DEEPER
 
 
 def test_the_price_grows_with_the_range():
@@ -579,6 +613,8 @@ def test_the_step_is_what_counts():
     assert below([x + 0.3 for x in by_step[16.0]], by_step[4.0])
     level = [mean(losses("spacings", encoding="rope", training="equal-mean", spacing=s)) for s in (0.5, 1.0, 2.0)]
     assert max(level) - min(level) < 0.1
+    short, long = (mean(told("equal-mean", "0, 1, 2", length)) for length in (64, 512))
+    assert f"no new step: {short:.2f} nats at 64 bytes, {long:.2f} at 512." in LESSON
     assert min(losses("spacings", encoding="rope", training="equal-mean", spacing=8.0)) > level[1] + 0.5
     assert min(map(mean, by_step.values())) == mean(by_step[32.0])
 
@@ -591,6 +627,7 @@ def test_eq_random_positions_shrink():
             for n in (64, 512)
         ]
         assert (gaps[0].mean() / gaps[1].mean()).item() == pytest.approx(513 / 65, rel=0.01)
+        assert abs((space / 512) / ((space + 1) / 513) - 1) < 1 / 512  # the grid
 
 
 # --- the scoreboard, as the lesson reads it -------------------------------------------------------------------------
@@ -620,7 +657,11 @@ def test_one_jump_finds_needles():
     assert f"finds {board(JUMP, 'needle', 512):.0f} % at 512 bytes (between {low:.0f} and {high:.0f} in the" in LESSON
     low, high = seeds(SCALED)[0], seeds(SCALED)[-1]
     assert f"with log n {board(SCALED, 'needle', 512):.0f} % ({low:.0f} to {high:.0f})" in LESSON
-    assert board(f"{SCALED}-window", "needle", 512) < 34
+    assert f"the cut finds {board(f'{SCALED}-window', 'needle', 512):.0f} %, those right before the question" in LESSON
+    for depth in Settings().depths:
+        found = [table.sums(seed, asked[f"needle {depth:g}", 512]) for seed in bits(SCALED, f"{SCALED}-window")]
+        share = mean([right.sum() / of.sum() for right, of in found])
+        assert share > 0.95 if depth == 1 else share == 0
     assert board("random-positions", "needle", 512) == 0 < 95 < board("random-positions", "needle", 64)
 
 
@@ -638,9 +679,12 @@ def test_paired_differences_of_the_lesson():
         ahead(("rope", "rerope-w32-logn-test"), (SCALED, SCALED), metric, 512) for metric in ("natural", "far copies")
     ]
     assert (
-        "{} points ahead on all bytes ({} to {}) and {} on far copies ({} to {})".format(*rerope[0], *rerope[1])
-        in LESSON
-    )
+        "ahead of one jump with log n by {} points on all bytes ({} to {}) and {} on far copies ({} to {}). "
+        "(Differences are over the three seeds that both have".format(*rerope[0], *rerope[1])
+    ) in LESSON
+    of = {row: BOARD.where(rung="small", row=row)["seeds"][0] for row in (SCALED, "rerope-w32-logn-test")}
+    assert (of[SCALED], min(of.values())) == (3, 3)
+    assert f"a cut scores {board(f'{SCALED}-window', 'far copies', 512):.0f} %" in LESSON
     cut = [board(SCALED, "natural", 512, f"ahead_{end}") for end in ("mean", "high", "low")]
     assert "is {} point behind its own cut ({} to {})".format(*(abs(x) for x in cut)) in LESSON
     copies = [board(SCALED, "far copies", 512, f"ahead_{end}") for end in ("low", "high")]
