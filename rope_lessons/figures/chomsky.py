@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -33,6 +32,7 @@ from rope_lessons.figures import (
 __all__ = [
     "chomsky_automata",
     "chomsky_blind",
+    "chomsky_influence",
     "chomsky_ladder",
     "chomsky_lengths",
     "chomsky_machines",
@@ -203,7 +203,7 @@ def chomsky_lengths(
     rows: Sequence[Row], task: str, positions: Sequence[str] = ("sinusoidal", "rope"), test_positions: str = "random"
 ) -> tuple[MatplotlibFigure, str]:
     """Accuracy against length of what is stored for a task, a panel for each kind of positions: the mean over the
-    seeds, bars from worst to best. Marked as reduced."""
+    seeds, bars from worst to best."""
     shown = [row for row in rows if row.task == task and row.test_positions in ("plain", test_positions)]
     kinds = [kind for kind in positions if any(row.positions == kind for row in shown)]
     if not kinds:
@@ -222,7 +222,7 @@ def chomsky_lengths(
                               label=variant.replace("+logn", " + log n"))  # fmt: skip
             said.append(f"{kind}, {variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
         axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
-        axis.set_title(f"{task.replace('_', ' ')}, {kind.replace('rope', 'RoPE')} (reduced)", fontsize=12)
+        axis.set_title(f"{task.replace('_', ' ')}, {kind.replace('rope', 'RoPE')} ", fontsize=12)
         axis.set_ylabel("accuracy, %")
     lengths = sorted({row.length for row in shown})
     axes[-1, 0].set_xscale("log")
@@ -236,7 +236,7 @@ def chomsky_lengths(
     figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
     seeds = len({row.seed for row in shown})
     alt = f"""Accuracy in percent against the length of the string, {lengths[0]} to {lengths[-1]}, for
-        {task.replace("_", " ")}, mean over up to {seeds} seeds with bars from worst to best; reduced runs. A dotted
+        {task.replace("_", " ")}, mean over up to {seeds} seeds with bars from worst to best. A dotted
         line marks chance. {"; ".join(said)}."""
     return figure, alt
 
@@ -326,9 +326,10 @@ def chomsky_ladder(
             value = 100 * max(ahead_of_blind(seed, task, beyond) for seed in seeds)
             home = max(at_home(seed, task, beyond) for seed in seeds)
             share = min(max(value / 100, 0), 1)
-            axis.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=BLUE, alpha=share, linewidth=0))
+            alpha = 1.0 if share >= SOLVED else 0.6 * share  # between the two no type can be read in both themes
+            axis.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=BLUE, alpha=alpha, linewidth=0))
             axis.text(x, y, f"{value:.0f}" + ("" if home >= learned else "\u2009×"), ha="center", va="center",
-                      color="white" if share > 0.55 else "black", fontsize=13)  # fmt: skip
+                      color="white" if share >= SOLVED else "black", fontsize=13)  # fmt: skip
             cells.append(f"{name} {value:.0f}{'' if home >= learned else ', not learned'}")
         said.append(f"{label}: {'; '.join(cells)}")
     axis.set_xticks(range(len(NETWORKS)), NETWORKS.values())
@@ -340,7 +341,8 @@ def chomsky_ladder(
         side.set_visible(False)
     alt = f"""A table of colours: tasks in rows, networks in columns. A number is the mean accuracy beyond the training
         lengths as a percentage of the way from a blind predictor, 0, to all right, 100, of the best seed; the more,
-        the darker. A cross marks what was not even learned at the lengths of training. {". ".join(said)}."""
+        the darker, and in full colour from 90 on. A cross marks what was not even learned at the lengths of training.
+        {". ".join(said)}."""
     return figure, alt
 
 
@@ -353,6 +355,7 @@ def chomsky_models(
     said, lengths = [], sorted({row.length for row in rows})
     for number, model in enumerate(models):
         for nth, seed in enumerate(of_seeds(rows, task=task, model=model, variant="plain")):
+            seed.pop(beyond + 1, None)  # too near to be told apart
             values = [100 * seed[length] for length in sorted(seed)]
             axis.plot(sorted(seed), values, color=COLOURS[number], marker=MARKERS[number], markersize=5,
                       label=NETWORKS[model] if nth == 0 else None)  # fmt: skip
@@ -388,6 +391,62 @@ def sensitivity(task: Task, length: int, strings: int = 64) -> float:
     return changed / tokens
 
 
+def influence(length: int, lead: float) -> float:
+    """How far the weighted mean of a head moves when the symbol is turned over that it looks at.
+
+    It sees ``length`` bits; the score of one is ahead of the others by ``lead``. With a lead of 0 it averages.
+    """
+    weights = torch.tensor([lead, *[0.0] * (length - 1)], dtype=torch.float64).softmax(0)
+    return float(weights[0])
+
+
+@styled
+def chomsky_influence(length: int = 20, longest: int = 500, lead: float = 10.0) -> tuple[MatplotlibFigure, str]:
+    """What one flipped symbol does to a head, and to the answer of parity.
+
+    Args:
+        length: of the strings whose right answers are drawn against what an averaging head reads.
+        longest: as far as the influence is drawn.
+        lead: by how much the score of one place is ahead, for a head that looks there.
+    """
+    figure, (moved, answers) = new_figure(2, 1, height=6.0)
+    lengths = sorted({*(round(2**x) for x in torch.linspace(1, math.log2(longest), 40).tolist()), length})
+    lines = (
+        ("what parity's answer must do", GREEN, "-", 7, [1.0] * len(lengths)),
+        (f"a head that looks at one place (ahead by {lead:g})", ORANGE, "--", 2, [influence(n, lead) for n in lengths]),
+        ("a head that averages", BLUE, "-", 2, [influence(n, 0.0) for n in lengths]),
+    )
+    for label, colour, line, wide, values in lines:
+        moved.plot(
+            lengths, values, color=colour, linestyle=line, linewidth=wide, alpha=0.4 if wide > 2 else 1, label=label
+        )
+    for n in (length, longest):
+        moved.plot(n, influence(n, 0.0), "o", color=BLUE)
+        moved.annotate(f"{influence(n, 0.0):g}", (n, influence(n, 0.0)), xytext=(-6, -4), textcoords="offset points",
+                       ha="right", va="top")  # fmt: skip
+    moved.set_xscale("log")
+    moved.set_yscale("log")
+    moved.set_xticks([2, 5, 20, 100, 500], ["2", "5", "20", "100", "500"])
+    moved.minorticks_off()
+    moved.set_ylim(5e-4, 2.5)
+    moved.set_xlabel("symbols in the string")
+    moved.set_ylabel("moved by one flip")
+    ones = range(length + 1)
+    answers.plot([n / length for n in ones], [n % 2 for n in ones], color=BLUE, marker="o", markersize=5)
+    answers.set_yticks([0, 1], ["even", "odd"])
+    answers.set_ylim(-0.3, 1.3)
+    answers.set_xlabel(f"what the averaging head reads ({length} bits)")
+    answers.set_ylabel("right answer")
+    legend_below(figure, moved, columns=1)
+    alt = f"""Upper panel: how far one flipped symbol moves what a head reads, against the length of the string, both on
+        logarithmic axes. A head that averages: {influence(length, 0.0):g} at {length} symbols,
+        {influence(longest, 0.0):g} at {longest}. A head whose score for one place is ahead by {lead:g}:
+        {influence(longest, lead):.2f} at {longest}. The answer of parity must move by 1 at every length. Lower panel:
+        the right answer of parity against what the averaging head reads of {length} bits, the share of ones: it goes up
+        and down at each of {length} steps, one for each further one."""
+    return figure, alt
+
+
 @styled
 def chomsky_sensitive(
     rows: Sequence[Row], tasks: Mapping[str, str], length: int, models: Sequence[str] = ("lstm", "transformer")
@@ -401,34 +460,39 @@ def chomsky_sensitive(
         models: a kind of mark for each.
     """
     order = sorted(tasks, key=lambda task: round(sensitivity(TASKS[task], length)))
-    figure, axis = new_figure(height=0.5 * len(order) + 1.6)
+    figure, axis = new_figure(height=0.6 * len(order) + 1.6)
+    for y in range(1, len(order)):
+        axis.axhline(y - 0.5, color=GREY, linewidth=0.5, alpha=0.5)
     said = []
     for number, model in enumerate(models):
         told = []
         for y, task in enumerate(order):
             seeds = of_seeds(rows, task=task, model=model, variant="plain")
             values = [100 * at_home(seed, task, length) for seed in seeds]
-            axis.plot(values, [y + 0.24 * number - 0.12] * len(values), linestyle="", marker=MARKERS[number],
-                      markersize=9, color=COLOURS[number], alpha=0.8,
+            apart = [0.11 * (nth - (len(values) - 1) / 2) for nth in range(len(values))]  # where values are alike
+            axis.plot(values, [y + 0.44 * number - 0.22 + shift for shift in apart], linestyle="",
+                      marker=MARKERS[number], markersize=7, color=COLOURS[number], alpha=0.8,
                       label=None if y else NETWORKS[model].replace("Transf.", "Transformer"))  # fmt: skip
-            told.append(f"{tasks[task]} {fmean(values):.0f}")
-        said.append(f"{NETWORKS[model]}: {', '.join(told)}")
+            told.append(f"{tasks[task]} {', '.join(f'{value:.0f}' for value in sorted(values))}")
+        said.append(f"{NETWORKS[model]}: {'; '.join(told)}")
     labels = [f"{tasks[task]} ({sensitivity(TASKS[task], length):.0f})" for task in order]
     axis.set_yticks(range(len(order)), labels)
-    axis.set_ylim(len(order) - 0.4, -0.6)
+    axis.set_ylim(len(order) - 0.5, -0.5)
+    axis.grid(axis="y", visible=False)
     axis.set_xlim(-14, 106)
     axis.set_xlabel(f"at {length} symbols: 0 blind, 100 all right")
     legend_below(figure, axis)
     alt = f"""A row for each task, from the least to the most sensitive, with the number of input symbols that change a
         token of the answer: {", ".join(labels)}. A mark for what each seed of a model reached at {length} symbols, from
-        blind, 0, to all right, 100; on average, {". ".join(said)}."""
+        blind, 0, to all right, 100. {". ".join(said)}."""
     return figure, alt
 
 
 # --- the explorable: parity and reverse, a symbol at a time --------------------------------------------------------
 
 BITS, COPIES, CELL, LEFT = 5, 2, 21, 12
-INPUT, STATES, FLOOR, OUT, HELD, COPIED = 62, 134, 300, 332, 386, 432  # heights of the rows
+INPUT, STATES, FLOOR, HELD, COPIED = 62, 126, 270, 314, 352  # heights of the rows
+PILE, OUT = 138, 240  # where the stack stands, and where what it writes begins
 STEPS = BITS * (1 + COPIES)
 LIT, DARK = "#fdeab8", "none"
 STRINGS = (13, 19, 28, 21)
@@ -516,13 +580,13 @@ def chomsky_machines(string: int = 13, step: int = 0) -> Explorable:
         for i, (x, name) in enumerate(((180, "even"), (290, "odd")))
     )
     pile = "".join(
-        _box(138, FLOOR - CELL * (i + 1), "stack", "stacked", "#cfe6f5" if i < len(stack) else DARK,
+        _box(PILE, FLOOR - CELL * (i + 1), "stack", "stacked", "#cfe6f5" if i < len(stack) else DARK,
              str(stack[i]) if i < len(stack) else "")
         for i in range(BITS)
     )  # fmt: skip
     head = _head(step) if step else -1
     svg = (
-        '<svg viewBox="0 0 360 464" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
+        '<svg viewBox="0 0 360 362" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text class="said" x="12" y="26" font-weight="bold" font-size="15">step {step}: {said}</text>'
         f'<text x="12" y="52">string, then empty tokens for the answer</text>{given}'
@@ -531,10 +595,11 @@ def chomsky_machines(string: int = 13, step: int = 0) -> Explorable:
         f'stroke="#1a1a1a"/><text x="235" y="{STATES - 15}" text-anchor="middle">1</text>'
         f'<text x="235" y="{STATES + 26}" text-anchor="middle">1</text>{circles}'
         f'<text x="12" y="{FLOOR - 8}">a stack</text>{pile}'
-        f'<text x="12" y="{OUT - 6}">… writes</text>{_row(138, OUT - CELL, BITS, "answer", "reverse", reverse)}'
-        f'<text x="12" y="{HELD - 6}">a tape</text>{_row(138, HELD - CELL, BITS, "tape", "held", bits[:step], head)}'
-        f'<text x="12" y="{COPIED - 6}">… writes</text>'
-        f"{_row(138, COPIED - CELL, BITS * COPIES, 'answer', 'copied', copied)}</svg>"
+        f'<text x="{PILE + CELL + 12}" y="{FLOOR - 6}">writes</text>'
+        f"{_row(OUT, FLOOR - CELL, BITS, 'answer', 'reverse', reverse)}"
+        f'<text x="12" y="{HELD - 6}">a tape</text>{_row(PILE, HELD - CELL, BITS, "tape", "held", bits[:step], head)}'
+        f'<text x="12" y="{COPIED - 6}">it writes</text>'
+        f"{_row(PILE, COPIED - CELL, BITS * COPIES, 'answer', 'copied', copied)}</svg>"
     )
     alt = """A string of five bits and ten empty tokens, read from left to right; the token being read is marked. Below
         it the two states of parity, of which the current one is marked; a stack of five places and what it writes; a
@@ -546,7 +611,7 @@ def chomsky_machines(string: int = 13, step: int = 0) -> Explorable:
         everything. At the empty tokens the stack gives the bits back, the last one first, once: the string reversed.
         The head of the tape goes back to the start, as often as it likes: the string, twice."""
     knobs = (
-        Choice("string", "String", {number: "".join(map(str, _bits(number))) for number in STRINGS}, string),
         Knob("step", "steps done", 0, STEPS, step, play=True),
+        Choice("string", "String", {number: "".join(map(str, _bits(number))) for number in STRINGS}, string),
     )
     return Explorable("chomsky-machines", alt, caption, knobs, svg, MACHINE_SCRIPT)

@@ -18,6 +18,7 @@ from rope_lessons import stored
 from rope_lessons.chomsky import TASKS, blind_accuracy, playground, recurrent, results
 from rope_lessons.chomsky.blind import blind_score, token_table
 from rope_lessons.chomsky.training import LADDER, PUBLISHED, REDUCED, generator
+from rope_lessons.exercises import check
 from rope_lessons.figures import chomsky as figures
 
 ROOT = Path(__file__).parents[2]
@@ -356,7 +357,6 @@ def test_figure_of_results_takes_what_there_is():
     few = [row(length=length, accuracy=0.9 - length / 1000) for length in (40, 41, 500)]
     figure = rl.figures.chomsky_lengths(few, "reverse_string")
     assert "rope, plain: 86 at 40, 40 at 500" in figure.alt
-    assert "reduced" in figure.alt
     more = [*few, *(r._replace(positions="sinusoidal", variant="random", test_positions="random") for r in few)]
     assert "sinusoidal, random" in rl.figures.chomsky_lengths(more, "reverse_string").alt
     with pytest.raises(ValueError, match="got none"):
@@ -556,20 +556,25 @@ def test_what_the_lesson_says_of_the_ladder():
     assert (max(way("reverse_string", "stack_rnn")), max(way("reverse_string", "tape_rnn"))) == (100, 96)
     assert max(home("reverse_string", "rnn") + home("reverse_string", "lstm")) < 0.9
     assert max(way("stack_manipulation", "stack_rnn")) == 97
+    assert sum(share > 50 for share in way("stack_manipulation", "stack_rnn")) == 1
+    assert "only the stack, and only one seed of it" in LESSON
     assert max(max(way("stack_manipulation", model)) for model in ("rnn", "lstm", "tape_rnn", "transformer")) < 15
     right = [seed[20] for seed in figures.of_seeds(SHORT, task="reverse_string", model="rnn", variant="plain")]
     assert (round(100 * min(right)), round(100 * max(right))) == (84, 92)
-    assert "right in 84 to 92 % at 20 symbols" in LESSON
+    assert "its accuracy is 84 to 92 % at 20 symbols" in LESSON
     transformer = figures.of_seeds(SHORT, task="reverse_string", model="transformer", variant="plain")
     assert all(seed[20] > 0.99 and seed[40] < 0.55 for seed in transformer)
     assert sorted(way("stack_manipulation", "stack_rnn", LONG)) == [17, 100, 100]
 
 
 def test_what_the_lesson_says_of_the_transformer():
-    """The ladder upside down: at home it looks up and cannot count; an LSTM is the other way round."""
+    """The ladder nearly upside down: at home it looks up and fails on parity; an LSTM keeps a small state."""
     assert min(home("reverse_string", "transformer") + home("duplicate_string", "transformer")) > 0.985
     assert min(home("stack_manipulation", "transformer")) > 0.9
     assert sum(share > 0.98 for share in home("odds_first", "transformer")) == 2
+    assert "odds first in two seeds of three" in LESSON
+    assert "change places" not in LESSON  # of the tasks with a sensitivity of 2 the LSTM has even pairs and sorting
+    assert min(home("even_pairs", "lstm") + home("bucket_sort", "lstm")) > 0.97
     assert max(map(abs, home("parity_check", "transformer"))) < 0.12
     cycle = home("cycle_navigation", "transformer")
     assert [f"{100 * share:.0f}" for share in (min(cycle), max(cycle))] == ["55", "92"]
@@ -577,6 +582,66 @@ def test_what_the_lesson_says_of_the_transformer():
     assert sum(share > 0.99 for share in home("even_pairs", "transformer")) == 1
     assert min(home("parity_check", "lstm") + home("cycle_navigation", "lstm") + home("even_pairs", "lstm")) > 0.9
     assert max(home("reverse_string", "lstm")) < 0.9
+
+
+def test_constants_of_the_transformer():
+    """Parity, and two seeds of even pairs: at every length but a hit or two what one answer to all strings gets."""
+    for task, constants in (("parity_check", (0, 1, 2)), ("even_pairs", (1, 2))):
+        seeds = figures.of_seeds(SHORT, task=task, model="transformer", variant="plain")
+        odd = {}
+        for length in LADDER.test_lengths:
+            sources = (generator("data", "test", length, start) for start in (0, LADDER.test_batch))
+            answers = torch.cat([TASKS[task].sample(LADDER.test_batch, length, source)[1] for source in sources])
+            odd[length] = (answers == 1).double().mean().item()
+        for seed in constants:
+            says_odd = seeds[seed][20] == pytest.approx(odd[20], abs=1e-5)
+            for length, share in odd.items():
+                wanted = share if says_odd else 1 - share
+                assert seeds[seed][length] == pytest.approx(wanted, abs=2.1 / 128)
+            assert seeds[seed][20] == pytest.approx(odd[20] if says_odd else 1 - odd[20], abs=1e-5)
+        if task == "parity_check":
+            assert f"{round(128 * odd[20])} of {LADDER.samples} being odd" in LESSON
+            assert sorted(f"{100 * share:.0f}" for share in home(task, "transformer")) == ["-11", "11", "11"]
+    assert "The marks at 11 and −11 on parity" in LESSON
+    assert f"a coin is within {2 * 50 / LADDER.samples**0.5:.0f} of 0 in two cases of three" in LESSON
+
+
+def test_percent_of_the_way():
+    """60 % of the tokens, as the lesson turns it."""
+    blind = {
+        task: rl.chomsky.blind_score(TASKS[task]) for task in ("reverse_string", "cycle_navigation", "bucket_sort")
+    }
+    ways = [round(100 * (0.6 - b) / (1 - b)) for b in blind.values()]
+    assert ways[:2] == [20, 50]
+    assert ways[2] < -300
+    assert "10 of them are 20 % of the way. On cycle navigation it is 50 % of the way" in LESSON
+
+
+def test_what_one_flip_does_to_a_head():
+    """The mean of a head, by flipping each bit; and parity against the share of ones."""
+    bits = torch.tensor([0.0, 1.0] * 10, dtype=torch.float64)
+    for lead in (0.0, 10.0):
+        weights = torch.tensor([lead, *[0.0] * 19], dtype=torch.float64).softmax(0)
+        turned = bits.clone()
+        turned[0] = 1 - turned[0]
+        moved = abs(float(weights @ turned - weights @ bits))
+        assert moved == pytest.approx(figures.influence(20, lead))
+    assert [figures.influence(n, 0.0) for n in (20, 500)] == pytest.approx([0.05, 0.002])
+    assert "moves by 0.05; of 500 bits, by 0.002" in LESSON
+    assert figures.influence(500, 10.0) > 0.97
+    assert "0.05 at 20 symbols, 0.002 at 500" in rl.figures.chomsky_influence().alt
+
+
+def test_marks_do_not_hide_each_other():
+    """Three marks in each row, at three heights."""
+    drawn = rl.figures.chomsky_sensitive(SHORT, {"parity_check": "parity", "reverse_string": "reverse"}, length=20)
+    (axis,) = drawn.figure.axes
+    marks = [
+        line.get_ydata() for line in axis.lines if line.get_marker() in figures.MARKERS and len(line.get_xdata()) == 3
+    ]
+    assert len(marks) == 4
+    assert all(len(set(heights)) == 3 for heights in marks)
+    assert "parity -11, 11, 11" in drawn.alt
 
 
 def test_random_positions_help_where_positions_were_the_trouble():
@@ -595,7 +660,11 @@ def test_random_positions_help_where_positions_were_the_trouble():
         "cycle_navigation": (16, 11),
     }
     assert "from 9 to 33 % of the way on reversing and from 4 to 26 on duplicating" in LESSON
-    assert "they do not help: 11 against 16" in LESSON
+    assert "mean of three seeds, random positions" in LESSON
+    assert "the cycle falls from 16 to 11" in LESSON
+    # The lesson on random positions said that this numbering fails on text; and all seeds of the second set learn.
+    assert "Its random subset failed on text, where one jump did better" in LESSON
+    assert min(seed[40] for way in WAYS for seed in of("even_pairs", way)) == 1
 
 
 def test_ahead_of_blind():
@@ -621,6 +690,28 @@ def test_sensitivity():
         assert changed / 32 == pytest.approx(expected)
         assert figures.sensitivity(TASKS[task], 5) == pytest.approx(expected)
     assert figures.sensitivity(TASKS["cycle_navigation"], 20) == 20
+    assert figures.sensitivity(TASKS["bucket_sort"], 20) == pytest.approx(2, abs=0.05)
+    for word in ("when each symbol in turn is replaced by another one at random", "on average over strings and tokens"):
+        assert word in LESSON
+
+
+def test_the_lab_gives_the_threads_back():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        check("chomsky.lab", {"model": "rnn", "longest": 2, "steps": 1})
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_snippet_runs():
+    """The lines of *Use it*, as they stand there."""
+    lines = LESSON.split("## Use it")[1].split("```python\n")[1].split("```")[0]
+    names: dict = {}
+    exec(lines, names)
+    assert names["strings"].shape == (128, 500)
+    assert names["floor"] == pytest.approx(0.5)
 
 
 # --- the explorable ------------------------------------------------------------------------------------------------
