@@ -411,9 +411,10 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1) -> Explorabl
         gap. With equal means the ticks of a row are evenly spaced from 0 on, most rows end early, and a red triangle
         marks a row that goes on beyond the line. With one jump each row is two dense blocks, the first at the left.
         With 0, 1, 2 all rows are the same short block at the left."""
-    caption = f"""N tokens of a training text, numbered ten times. The line has P = {SPACE} positions here, so that the
-        gaps of a random subset are a quarter of those in the text. With 0, 1, 2 most of it stays empty. Which way to
-        number shows all of it, and which keeps neighbours neighbours? (The last two ways are explained below.)"""
+    caption = f"""N tokens of a training text, numbered ten times. The line has P = {SPACE} positions here, so that at
+        N = 64 the gaps of a random subset are a quarter of those in the text. With 0, 1, 2 most of it
+        stays empty. Which way to number shows all of it, and which keeps neighbours neighbours? (The last two ways are
+        explained below.)"""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Knob("tokens", "tokens N", 4, 64, tokens, 4),
