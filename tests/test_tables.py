@@ -35,6 +35,17 @@ def test_a_screen_reader_knows_rows_and_columns() -> None:
     assert [row.th.get_text() for row in page.select("tr.rl-apart") if row.th] == ["window"]
 
 
+def test_a_phone_shows_what_the_columns_or_rows_are() -> None:
+    """The head of the names is hidden where it is empty, and nowhere else."""
+    from rope_lessons.figures.tables import STYLE
+
+    phone = STYLE[STYLE.index("@media") :]
+    hidden = [rule.partition("{")[0] for rule in phone.splitlines() if "display:none" in rule]
+    assert hidden == [".rl-table thead th:first-child:empty"]
+    bare, named = (html_of(rl.figures.table(["0"], {"seed 0": [86.0]}, head=head)) for head in ("", "first position"))
+    assert [len(page.select("thead th:first-child:empty")) for page in (bare, named)] == [1, 0]
+
+
 def test_margins_and_gaps() -> None:
     found = rl.figures.table(["home", "long"], {"a": [1.0, None]}, margins={"a": [0.25, None]}, digits=2)
     assert [cell.get_text() for cell in html_of(found).select("td")] == ["1.00± 0.25", "–"]
