@@ -291,6 +291,14 @@ def test_the_dials_to_play_with_hold_the_same_numbers() -> None:
     assert [one.token for one in first] == [numbers[-1] for numbers in frames["none"]["8"]["512"]["dials"]]
 
 
+def test_the_buttons_of_the_factor_are_grey_where_it_does_nothing() -> None:
+    shown = figures.dials_explorable()
+    assert 'const WITHOUT_FACTOR = ["none"];' in shown.script
+    assert ">plain RoPE</button>" in shown._repr_html_()
+    assert ">none</button>" not in shown._repr_html_()
+    assert "button[aria-disabled=true]{opacity" in shown._repr_html_()
+
+
 def test_dials_are_the_same_bytes_each_time() -> None:
     assert figures.dials()._repr_html_() == figures.dials()._repr_html_()
     assert figures.dials_explorable()._repr_html_() == figures.dials_explorable()._repr_html_()

@@ -53,7 +53,7 @@ padding:8px 0}}
 .rl-hand{{stroke:{themed("ink")};stroke-width:4;stroke-linecap:round}}
 .rl-hand.rl-out{{stroke:{themed("red")}}}
 .rl-hand.rl-second{{stroke:{themed("orange")}}}
-.rl-between{{stroke:{themed("blue")};stroke-width:28;opacity:.35}}
+.rl-between{{stroke:{themed("blue")};stroke-width:28;opacity:.65}}
 .rl-dial circle.rl-hub{{fill:{themed("ink")}}}
 .rl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;margin-top:6px;font-size:14px}}
 .rl-legend svg{{width:26px;height:14px;margin-right:6px;vertical-align:-2px;background:none}}
@@ -376,6 +376,8 @@ def _method_rows(
 
 SCRIPT = r"""
     const frame = FRAMES[value.method][value.factor][value.length];
+    const idle = WITHOUT_FACTOR.includes(value.method);
+    root.querySelectorAll('button[name="factor"]').forEach((b) => b.setAttribute("aria-disabled", idle));
     svg.querySelector("b").textContent = frame.label;
     svg.querySelector(".rl-says").textContent = frame.says;
     svg.querySelectorAll(".rl-dial").forEach((dial, t) => {
@@ -447,7 +449,7 @@ def dials_explorable(
     methods = dial_methods(dim, base, train_length) if methods is None else methods
     length, factor = lengths[-1] if length is None else length, factors[-1] if factor is None else factor
     knobs = (
-        Choice("method", "Method", {word: word for word in methods}, method),
+        Choice("method", "Method", {word: _shown(word) for word in methods}, method),
         Choice("length", "Tokens", {number: f"{number}" for number in lengths}, length),
         Choice("factor", "Factor", {number: f"{number}" for number in factors}, factor),
     )
@@ -464,7 +466,11 @@ def dials_explorable(
         at = frames.setdefault(word, {}).setdefault(number, {})
         at[tokens] = _frame(_title(word, number, tokens), found, tokens)
     first = shown[method, factor, length]
-    script = f"const FRAMES = {json.dumps(frames, separators=(',', ':'), ensure_ascii=False)};\n{SCRIPT}"
+    idle = [
+        word for word, frequencies in methods.items() if len({tuple(frequencies(k).tolist()) for k in factors}) == 1
+    ]
+    numbers = json.dumps(frames, separators=(",", ":"), ensure_ascii=False)
+    script = f"const FRAMES = {numbers};\nconst WITHOUT_FACTOR = {json.dumps(idle, ensure_ascii=False)};\n{SCRIPT}"
     caption = f"""One hand for each pair of channels, from fast to slow; all start at three o'clock and turn
         counter-clockwise. Blue: the angles that training on {train_length} tokens showed. Red: what only a longer text
         reaches. The wedge in the middle, and the number below, is what one token turns; it is orange where a method
@@ -474,8 +480,13 @@ def dials_explorable(
     return Explorable(name, alt, caption, knobs, _picture(_title(method, factor, length), first, length), script, STYLE)
 
 
+def _shown(word: str) -> str:
+    """A method's name as the reader has it."""
+    return "plain RoPE" if word == "none" else word
+
+
 def _title(word: str, factor: int, length: int) -> str:
-    how = "plain RoPE" if word == "none" else f"{word}, factor {factor}"
+    how = _shown(word) if word == "none" else f"{word}, factor {factor}"
     return f"{length} tokens, {how}"
 
 

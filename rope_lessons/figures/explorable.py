@@ -17,7 +17,8 @@ from rope_lessons.figures.theme import themed, with_theme
 STYLE = f"""
 .rl-explorable{{margin:1em 0;max-width:760px;padding:0;color:inherit}}
 .rl-explorable svg{{background:none;filter:none}}
-.rl-explorable .rl-knob{{display:flex;flex-wrap:wrap;gap:4px 12px;align-items:center;margin:8px 0 0;padding:0;border:0}}
+.rl-explorable .rl-knob{{display:flex;flex-wrap:wrap;gap:4px 12px;align-items:center;margin:8px 0 0;padding:0;border:0;
+text-align:left}}
 .rl-explorable .rl-name{{flex:0 0 9.5em}}
 .rl-explorable input{{flex:1 1 140px;min-width:0;min-height:28px;accent-color:{themed("blue")}}}
 .rl-explorable output{{flex:0 0 5.5em;font-variant-numeric:tabular-nums}}
@@ -27,6 +28,7 @@ border:1px solid {themed("grey")};cursor:pointer}}
 .rl-explorable select{{font:inherit;flex:1 1 240px;min-width:0;min-height:34px}}
 .rl-explorable button[aria-pressed=true]{{box-shadow:inset 0 0 0 2px {themed("blue")};border-color:{themed("blue")};
 font-weight:bold}}
+.rl-explorable button[aria-disabled=true]{{opacity:.4;font-weight:inherit;box-shadow:none}}
 .rl-explorable figcaption{{margin-top:8px;text-align:left;font-weight:400}}
 @media (max-width:600px){{.rl-explorable .rl-name{{flex:1 0 100%}}}}
 .rl-explorable [hidden]{{display:none!important}}
