@@ -16,6 +16,11 @@ def _turn(x0, x1, angle):
     return x0 * math.cos(angle) - x1 * math.sin(angle), x0 * math.sin(angle) + x1 * math.cos(angle)
 
 
+def _turn_overwritten(x0, x1, angle):
+    x0 = x0 * math.cos(angle) - x1 * math.sin(angle)
+    return x0, x0 * math.sin(angle) + x1 * math.cos(angle)
+
+
 def _rotary(layout, sign=1):
     return lambda x, positions, frequencies: apply_rotary(x, sign * positions, frequencies, layout=layout)
 
@@ -39,6 +44,19 @@ def _rotary_float32(x, positions, frequencies):
     angles = positions[:, None].float() * frequencies.float()
     x0, x1 = x.chunk(2, dim=-1)
     return torch.cat((x0 * angles.cos() - x1 * angles.sin(), x0 * angles.sin() + x1 * angles.cos()), dim=-1)
+
+
+def _half_overwritten(x, positions, frequencies):
+    angles = positions[:, None] * frequencies
+    x0, x1 = x.chunk(2, dim=-1)
+    x0 = x0 * angles.cos() - x1 * angles.sin()
+    return torch.cat((x0, x0 * angles.sin() + x1 * angles.cos()), dim=-1)
+
+
+def _cut_interleaved(x, positions, frequencies):
+    """The right end, the wrong beginning."""
+    turned = _rotary("interleaved")(x, positions, frequencies)
+    return torch.cat((turned[..., 0::2], turned[..., 1::2]), dim=-1)
 
 
 LAB_DIM, LAB_BACK, LAB_LENGTH = 16, 3, 8.0
@@ -97,6 +115,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "this turns clockwise: look at the sign of the two sines": lambda a, b, angle: _turn(a, b, -angle),
             "the two results are swapped: the first channel comes first": lambda a, b, angle: _turn(a, b, angle)[::-1],
+            "you overwrote x0 before x1 was computed: both results need the old x0": _turn_overwritten,
             "the angle is in radians": lambda a, b, angle: _turn(a, b, math.radians(angle)),
         },
     ),
@@ -121,6 +140,10 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "the channels turn rightly but come back interleaved: put the two halves together with torch.cat": (
                 lambda *case: _interleave(_rotary("half")(*case))
             ),
+            "you cut the pairs as neighbours, x[..., 0::2], and joined them as halves: cut with x.chunk(2, dim=-1)": (
+                _cut_interleaved
+            ),
+            "you overwrote x0 before x1 was computed: both results need the old x0": _half_overwritten,
             "right up to rounding: position 100 003 shows that the angles are in float32; keep them in float64": (
                 _rotary_float32
             ),
