@@ -219,28 +219,37 @@ def rounding_errors(positions: Tensor, errors: Mapping[str, Tensor]) -> tuple[Ma
 
 
 @styled
-def unseen_distances(distance: Tensor, wish: Tensor, fit: Tensor, train_length: int) -> tuple[MatplotlibFigure, str]:
+def unseen_distances(distance: Tensor, target: Tensor, fit: Tensor, train_length: int) -> tuple[MatplotlibFigure, str]:
     """A score fitted on the distances of training, drawn far beyond them."""
     figure, axes = new_figure(1, 2, height=3.2)
     near = distance < train_length
-    axes[0].plot(distance[near], wish[near], color=GREY, linewidth=4, alpha=0.5, label="wish")
+    axes[0].plot(distance[near], target[near], color=GREY, linewidth=4, alpha=0.5, label="target")
     axes[0].plot(distance[near], fit[near], color=BLUE, label="fit")
     axes[0].set(title=f"trained on Δ < {train_length}", xlabel="distance Δ", ylabel="score")
     axes[0].legend()
-    axes[1].plot(distance, wish, color=GREY, linewidth=4, alpha=0.5)
+    axes[1].plot(distance, target, color=GREY, linewidth=4, alpha=0.5)
     axes[1].plot(distance, fit, color=BLUE)
     axes[1].axvspan(0, train_length, color=ORANGE, alpha=0.25)
     axes[1].set(title="the same curve, further on", xlabel="distance Δ")
-    worst_in = float((fit - wish)[near].abs().max())
-    worst_out = float((fit - wish)[~near].abs().max())
+    worst_in = float((fit - target)[near].abs().max())
+    worst_out = float((fit - target)[~near].abs().max())
     return figure, (
-        f"Left: on the trained distances below {train_length} the fitted score lies on the wish, with an error of at "
+        f"Left: on the trained distances below {train_length} the fitted score lies on the target, with an error of at "
         f"most {worst_in:.2g}. Right: the same curve up to distance {int(distance[-1])}; beyond the shaded trained "
-        f"range it leaves the wish, by up to {worst_out:.2g}."
+        f"range it leaves the target, by up to {worst_out:.2g}."
     )
 
 
 WIDE, RADIUS = 360, 76  # of the explorable, in SVG units: narrow enough that its letters are legible on a phone
+
+
+def _signed(number: float, digits: int = 0) -> str:
+    """With a minus, not a hyphen.
+
+    >>> _signed(-3), _signed(0.5, 2)
+    ('−3', '0.50')
+    """
+    return f"{number:.{digits}f}".replace("-", "−")
 
 
 def arrows(omega: float = math.pi / 12, query: int = 7, key: int = 3) -> Explorable:
@@ -249,12 +258,12 @@ def arrows(omega: float = math.pi / 12, query: int = 7, key: int = 3) -> Explora
     centre_x, centre_y = WIDE / 2, 100
     left, width, middle, height = 20, 320, 300, 70  # the box of the curve, below the dial
 
-    def arrow(name: str, angle: float, colour: str) -> str:
+    def arrow(name: str, angle: float, colour: str, width: int) -> str:
         x, y = f"{centre_x + RADIUS * math.cos(angle):.1f}", f"{centre_y - RADIUS * math.sin(angle):.1f}"
         return (
             f'<line data-part="{name}" x1="{centre_x}" y1="{centre_y}" x2="{x}" y2="{y}" stroke="{colour}" '
-            f'stroke-width="5" stroke-linecap="round"/>'
-            f'<circle data-part="{name}-tip" cx="{x}" cy="{y}" r="7" fill="{colour}"/>'
+            f'stroke-width="{width}" stroke-linecap="round"/>'
+            f'<circle data-part="{name}-tip" cx="{x}" cy="{y}" r="{width + 2}" fill="{colour}"/>'
         )
 
     angle_q, angle_k = start_q + query * omega, start_k + key * omega
@@ -262,20 +271,27 @@ def arrows(omega: float = math.pi / 12, query: int = 7, key: int = 3) -> Explora
     xs = [left + width * (delta + 24) / 48 for delta in distances]
     ys = [middle - height * math.cos(delta * omega + start_q - start_k) for delta in distances]
     score = math.cos(angle_q - angle_k)
+    ticks = "".join(
+        f'<line x1="{left + width * (at + 24) / 48:g}" y1="{middle}" x2="{left + width * (at + 24) / 48:g}" '
+        f'y2="{middle + 5}" stroke="#999"/><text x="{left + width * (at + 24) / 48:g}" y="{middle + 94}" '
+        f'text-anchor="middle" font-size="14" fill="#222">{_signed(at)}</text>'
+        for at in range(-24, 25, 12)
+    )
     dot_x = left + width * (query - key + 24) / 48
     svg = f"""
-<svg viewBox="0 0 {WIDE} 400" width="100%" font-family="sans-serif" font-size="17"
+<svg viewBox="0 0 {WIDE} 430" width="100%" font-family="sans-serif" font-size="17"
  style="background:none;filter:none;display:block;max-width:460px;margin:auto">
 <circle cx="{centre_x}" cy="{centre_y}" r="{RADIUS}" fill="none" stroke="#999" stroke-width="1.5"/>
-{arrow("q", angle_q, "#222")}
-{arrow("k", angle_k, ORANGE)}
+{arrow("q", angle_q, "#222", 9)}
+{arrow("k", angle_k, ORANGE, 4)}
 <text x="10" y="24" fill="#222">query</text><text x="10" y="48" fill="{ORANGE}">key</text>
 <text x="{left}" y="216" fill="#222">score against Δ = m − n</text>
 <line x1="{left}" y1="{middle}" x2="{left + width}" y2="{middle}" stroke="#999"/>
 <line x1="{left + width / 2}" y1="{middle - 74}" x2="{left + width / 2}" y2="{middle + 74}" stroke="#999"/>
+{ticks}
 <path d="{svg_path(xs, ys)}" fill="none" stroke="#444" stroke-width="2"/>
 <circle data-part="dot" cx="{dot_x:.1f}" cy="{middle - height * score:.1f}" r="8" fill="{BLUE}" stroke="#222"/>
-<text data-part="label" x="{left}" y="394" fill="#222">Δ = {query - key}, score = {score:.2f}</text>
+<text data-part="label" x="{left}" y="424" fill="#222">Δ = {_signed(query - key)}, score = {_signed(score, 2)}</text>
 </svg>"""
     script = f"""
 const part = (name) => svg.querySelector(`[data-part="${{name}}"]`);
@@ -290,20 +306,21 @@ point("q", {start_q} + m * {omega}); point("k", {start_k} + n * {omega});
 const score = Math.cos(delta * {omega} + {start_q - start_k});
 part("dot").setAttribute("cx", ({left} + {width} * (delta + 24) / 48).toFixed(1));
 part("dot").setAttribute("cy", ({middle} - {height} * score).toFixed(1));
-part("label").textContent = `Δ = ${{delta}}, score = ${{score.toFixed(2)}}`;
+const signed = (x, digits) => x.toFixed(digits).replace("-", "−");
+part("label").textContent = `Δ = ${{signed(delta, 0)}}, score = ${{signed(score, 2)}}`;
 write("m", m); write("n", n);
 """
     return Explorable(
         name="rotary-arrows",
-        alt="A dial with two arrows, the query and the key of one pair, each turned by its position; beside it the "
-        "score as a curve over the distance with a dot at the present distance. Moving one position turns one arrow "
-        "and moves the dot. Moving both by the same shift turns both arrows and leaves the dot where it is.",
+        alt="A dial with two arrows of one pair, a thick query and a thin key, each turned by its position; below it "
+        "the score as a curve over the distance with a dot at the present distance. Moving one position turns one "
+        "arrow and moves the dot. Moving both by the same shift turns both arrows and leaves the dot where it is.",
         caption="Move one position: one arrow turns and the dot slides along the curve. Shift both: the arrows turn "
         "together and the score stays.",
         knobs=(
             Knob("m", "query's position", 0, 24, query),
             Knob("n", "key's position", 0, 24, key),
-            Knob("shift", "shift both", 0, 48, 0),
+            Knob("shift", "shift both", 0, 42, 0),  # at 48, two turns, all would look as at 0
         ),
         svg=svg,
         script=script,

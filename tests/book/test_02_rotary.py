@@ -261,7 +261,7 @@ def cells() -> dict[str, Any]:
 
 
 def test_the_copiers():
-    """What the text says of the first table and of the figure."""
+    """What the text says of the figure, and of chapter 1's copiers."""
     made = cells()
     added, turned = (made["by_start"][name] for name in ("added", "turned"))
     assert min(added[0] + made["by_length"]["added"][32]) > 99.5
@@ -296,6 +296,9 @@ def test_the_tables_by_hand():
         assert q[0] * k[0] + q[1] * k[1] == score
         assert f"| {m}, {n} | ${q}$ | ${k}$ | {score} |" in TEXT
     q, k = torch.tensor([2.0, 1.0]), torch.tensor([1.0, 1.0])
+    e = torch.tensor(quarter, dtype=torch.float64)
+    for m, n, terms in ((1, 0, [3, 2, 1, 0]), (3, 2, [3, -2, -1, 0])):
+        assert [int(x) for x in (q @ k, q @ e[n], e[m] @ k, e[m] @ e[n])] == terms
     for m, n, score in ((1, 0, 1), (2, 1, 1), (3, 2, 1), (3, 1, -3)):
         q_m, k_n = (rotation(torch.tensor([at * math.pi / 2])) @ x for at, x in ((m, q), (n, k)))
         assert math.isclose(q_m @ k_n, score, abs_tol=1e-12)
@@ -315,7 +318,61 @@ def test_numbers_of_the_lesson():
     assert (plain, window[1]) == ([62.6, 37.3], 64.3)
     assert "from 62.6 % to 37.3 %" in TEXT
     assert "64.3 %" in TEXT
+    far = [round(measured(lines, row, "far copies", 512)[0], 1) for row in ("rope-window", "rope")]
+    assert far[1] < far[0] == 72.4
+    assert "Its 72.4 % are" in TEXT
     assert set(lines.where(rung="small", row="rope")["seeds"]) == {5}  # "one of the five models"
+
+
+def test_why_a_window_gains_from_a_longer_text():
+    """The same bytes, cut into pieces and not: nearly all of the gain is at the beginnings of the pieces."""
+    from rope_lessons.lab.rows import TableRow
+    from rope_lessons.lab.table.scoring import cut, score
+    from rope_lessons.methods import Method
+    from rope_lessons.scoreboard import live
+
+    torch.set_default_dtype(torch.float32)
+    model, texts = live.load(), live.windows()[:16]
+
+    def right(length: int, window: int | None) -> torch.Tensor:
+        plan = (rl.scheme("rope", dim=32, visible_window=window),) * 4
+        hits = score(model, TableRow("row", Method("row", plan, plan)), cut(texts, length))[0]
+        return 100 * hits.double().view(len(texts), 8, 64).mean(0)  # (piece, place in it)
+
+    gain = right(512, 64) - right(64, None)
+    beginnings = float(gain[1:, :8].sum())
+    assert beginnings > 0.6 * float(gain.sum()) > 0
+    assert float(gain[1:, :8].mean()) > 8 * abs(float(gain[1:, 8:].mean()))
+
+
+def test_the_fit_on_short_distances():
+    """What the caption says: as many coefficients as distances, and how good it is; the deeper page's other fits."""
+    distance = torch.arange(512, dtype=torch.float64)
+    target = -torch.log1p(distance)
+    angles = distance[:, None] * rl.rope_frequencies(64)
+    waves = torch.cat((angles.cos(), angles.sin()), dim=1)
+
+    def errors(waves: torch.Tensor, penalty: float) -> tuple[float, float]:
+        normal = waves[:64].T @ waves[:64] + penalty * torch.eye(waves.shape[1])
+        error = (waves @ torch.linalg.solve(normal, waves[:64].T @ target[:64]) - target).abs()
+        return float(error[:64].max()), float(error[64:].max())
+
+    assert waves[:64].shape == (64, 64)
+    near, far = errors(waves, 1e-3)
+    assert round(near, 2) == 0.08
+    assert "least squares" not in TEXT
+    assert "with a small penalty on their size" in TEXT
+    assert min(errors(waves, penalty)[1] for penalty in (1e-3, 1e-2, 1e-1, 1.0)) > 6
+    round_at_least_once = (63 * rl.rope_frequencies(64) >= 2 * math.pi).repeat(2)
+    assert errors(torch.cat((waves[:, round_at_least_once], torch.ones(512, 1)), dim=1), 1e-3)[1] > far
+
+
+def test_the_explorable_ends_where_it_did_not_begin():
+    shown = figures.arrows()
+    (shift,) = (knob for knob in shown.knobs if knob.name == "shift")
+    assert shift.high * 15 % 360 != 0
+    assert "−24" in shown.svg
+    assert 'replace("-", "−")' in shown.script
 
 
 def test_figure_of_a_head():
