@@ -83,7 +83,10 @@ def _lab(answer: Any) -> str:
         raise WrongKind("give a list of 16 speeds, one for each hand: they must be numbers") from None
     if not all(1e-6 <= speed <= 1e6 for speed in speeds):
         raise WrongKind("a speed is the new frequency divided by the old one: a number above 0, at least 1e-6")
-    return grade_speeds(speeds, LAB_HOME, LAB_LONG)
+    missing = grade_speeds(speeds, LAB_HOME, LAB_LONG)
+    if missing.startswith("512") and max(speeds[5:]) < 1 / 8:
+        return f"slowing by more than the factor costs too: far keys then look near to the open hands. {missing}"
+    return missing
 
 
 def grade_speeds(speeds: Sequence[float], home_wanted: float, long_wanted: float) -> str:
@@ -124,6 +127,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "512 bytes are still too long": _aware_speeds(8),  # NTK-aware with the ratio of the lengths
             "512 bytes are still too long: you predict 2": [1 / 8] * 16,  # PI
+            "slowing by more than the factor costs too": [1.0] * 5 + [1 / 16] * 11,
             "the price at home is too high": _aware_speeds(128),
             "the price at home is too high: you predict 60.9": [1.0] * 5 + [1 / 8] * 11,  # a switch
             # Cheating: a window changes no hand, and sees nothing of what is far.
@@ -147,6 +151,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "this is the ratio of the lengths: with that factor the first open hand is slowed too little": (
                 lambda dim, seen, wanted, base: max(1.0, (wanted - 1) / (seen - 1))
+            ),
+            "that is the ratio of the lengths; NTK's first open hand gets only part of the factor": (
+                lambda dim, seen, wanted, base: max(1.0, wanted / seen)
             ),
             "the exponent is the wrong way round: solve the reach for the factor": (
                 lambda dim, seen, wanted, base: (
@@ -257,6 +264,8 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "this multiplies the base by what the radix is multiplied by; the base is the radix to the power dim/2": (
                 lambda dim, factor, base: base * factor ** (2 / (dim - 2))
             ),
+            "the radix has dim/2 - 1 steps from the first pair to the last, so the base is multiplied by the power "
+            "dim/2 of factor**(2/(dim - 2)), not of factor": (lambda dim, factor, base: base * factor ** (dim / 2)),
             "the exponent is the wrong way round: the last pair has exponent (dim - 2)/dim, so take that root": (
                 lambda dim, factor, base: base * factor ** ((dim - 2) / dim)
             ),
