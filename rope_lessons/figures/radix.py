@@ -169,9 +169,9 @@ def radix_reading(factor: float = 8.0, error: float = 0.3, count: int = 7) -> tu
         for m in range(count):
             x, y = math.cos(m * speed), math.sin(m * speed)
             axis.plot(x, y, "o", color=ORANGE if m in inside else BLUE, markersize=7)
-            out = 1.2 if speed == 1 or m % 2 == 0 else 1.42  # where they are crowded, in two rings
-            axis.text(out * x, out * y, str(m), ha="center", va="center", fontsize=12)
-        axis.set(aspect="equal", xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), xticks=[], yticks=[])
+            if speed == 1 or m in (inside[0], middle, inside[-1]):  # where they are crowded, those that matter
+                axis.text(1.22 * x, 1.22 * y, str(m), ha="center", va="center", fontsize=12)
+        axis.set(aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), xticks=[], yticks=[])
         axis.set_title(name, fontsize=13)
         axis.grid(False)
         axis.spines[:].set_visible(False)
@@ -187,7 +187,7 @@ def radix_budget(dim: int = 8, train_length: int = 64, factor: float = 8.0) -> t
     """How each pair pays the factor: a part in crowding, the rest in stretch, as areas of one bar in doublings."""
     plain = rope_frequencies(dim)
     methods = {
-        "unchanged": plain,
+        "plain RoPE": plain,
         "PI": pi_frequencies(dim, factor),
         "NTK-aware": ntk_frequencies(dim, factor, variant="aware"),
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+from pathlib import Path
 
 import pytest
 import sympy
@@ -15,6 +17,8 @@ from rope_lessons.radix import NTK_VARIANTS
 from rope_lessons.stored import results
 from tests.llama import last_states, llama
 
+ROOT = Path(__file__).parents[2]
+LESSON = (ROOT / "book" / "03_radix.md").read_text("utf8")
 CASES = [(128, 8.0), (64, 4.0), (16, 8.0), (4, 8.0), (128, 1.5)]
 
 
@@ -401,11 +405,10 @@ def test_hands_of_the_scoreboards_model():
 
     model, texts = live.load(), live.windows()[:16]
 
-    def right(speeds):
+    def right(speeds, window=None):
         slower = tuple(1 / speed for speed in speeds)
-        plan = rl.scheme(
-            "longrope", dim=32, factor=8, train_length=64, short_factor=slower, long_factor=slower, rotary_scale=1.0
-        )
+        factors = {"short_factor": slower, "long_factor": slower, "rotary_scale": 1.0, "visible_window": window}
+        plan = rl.scheme("longrope", dim=32, factor=8, train_length=64, **factors)
         return [live.percent(model, plan, texts, length) for length in (64, 512)]
 
     plain, slowed = right([1] * 16), right([1 / 8] * 16)
@@ -415,12 +418,55 @@ def test_hands_of_the_scoreboards_model():
     assert plain[0] - double[0] > 15
     assert plain[0] - others[0] == pytest.approx(2.5, abs=0.3)
     assert [plain[1], others[1]] == pytest.approx([34, 55], abs=0.6)
+    # Slower than the factor: nothing new on any hand, and yet as bad as plain RoPE; without the far keys it is not.
+    slower = [1] * 5 + [1 / 64] * 11
+    assert max(511 / 64 * rl.rope_frequencies(32)[5:] / (63 * rl.rope_frequencies(32)[5:])) < 1
+    assert right(slower)[1] == pytest.approx(36, abs=0.6)
+    assert right(slower, 64)[1] - right(slower)[1] == pytest.approx(18, abs=0.6)
+    assert right([1] * 5 + [1 / 8] * 11, 64)[1] - others[1] == pytest.approx(4, abs=0.6)
     found = [right(speeds(32, factor, "aware").tolist()) for factor in (8, 64, 256, 534)]
     assert others[1] - plain[1] > 0.8 * (max(long for _, long in found) - plain[1])
     at_home, at_512 = zip(*found, strict=True)
     assert list(at_home) == sorted(at_home, reverse=True)
     assert max(at_512) == at_512[2]
     assert at_512[2] - at_512[0] > 8
+
+
+def test_where_the_attention_goes():
+    """The deeper page's cell: a third of the attention is far at 1/8, two thirds are at 1/64."""
+    made = {"rl": rl, "torch": torch, "math": math, "live": importlib.import_module("rope_lessons.scoreboard.live")}
+    made["device"] = "cpu"
+    page = (ROOT / "book" / "deeper" / "03_radix.md").read_text("utf8")
+    start = page.index("reader, texts = live.load")
+    exec(page[start : page.index("rl.figures.table", start)], made)
+    (far, right), (slow_far, slow_right) = made["far_and_right"](8), made["far_and_right"](64)
+    assert [far, slow_far] == pytest.approx([100 / 3, 200 / 3], abs=2)
+    assert [right, slow_right] == pytest.approx([54.9, 36.3], abs=0.1)  # as the package's attention has it
+
+
+def test_the_lessons_lab_in_numbers():
+    """The solution's and the statement's percentages, on half of the documents."""
+    from rope_lessons.exercises.radix import grade_speeds
+
+    aware = [128 ** (-t / 15) for t in range(16)]
+    for speeds_of_hands, told in (
+        ([1] * 5 + [1 / 4] + [1 / 8] * 10, "61.8 % of the bytes at 64 and 55.7 %"),
+        ([1] * 5 + aware[5:], "61.5 % of the bytes at 64 and 57.1 %"),
+        ([1] * 5 + [1 / 6] * 11, "61.3 % of the bytes at 64 and 57.6 %"),
+    ):
+        assert told in grade_speeds(speeds_of_hands, 61.2, 100)
+        for percent in told.split(" % of the bytes at 64 and "):
+            assert percent.removesuffix(" %") in LESSON
+    assert "factor=18" in LESSON  # 17.26, rounded up: 17 does not reach
+    assert 1 + 4095 * 17 ** (46 / 63) < 32_768 < 1 + 4095 * 18 ** (46 / 63)
+
+
+def test_every_symbol_is_said_where_it_is_used():
+    """Speed and open hands, which were defined in the folded symbols and nowhere."""
+    assert LESSON.index("Call a hand **open**") < LESSON.index("two open hands")
+    assert LESSON.index("be the speed of a hand, compared with training") < LESSON.index(":label: eq-radix-budget")
+    assert LESSON.index("Dividing the positions by the factor $\\kappa$") < LESSON.index(":label: eq-radix-pi")
+    assert LESSON.index("Read the number of tokens as a distance") < LESSON.index("## Try: divide by eight")
 
 
 # --- what the chapter says about libraries -------------------------------------------------------------------------
