@@ -3,8 +3,8 @@
 Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{lesson-head}``, ``{chapter-graph}``,
 ``{chapter-cards}``, ``{hero}``, ``{status}``, ``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``.
 Roles: ``{minutes}``, ``{section}``. Besides: the path of the execution cache, alt text from output metadata,
-"chapter 3" as the text of a link, folded proofs, the first use of a term as a link to the glossary, links to the
-generated notebooks, formulas without the network.
+"chapter 3" as the text of a link, folded proofs and set-up cells, the first use of a term as a link to the glossary,
+links to the generated notebooks, formulas without the network.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from tools import (
     terms,
     types_table,
 )
+from tools.myst import Directive, tags, walk
 
 # --- execution ------------------------------------------------------------------------------------------------
 
@@ -134,6 +135,44 @@ class FoldProofs(SphinxTransform):
         )
         box += [nodes.rubric("", "Proof"), *body]
         return box
+
+
+# --- set-up ---------------------------------------------------------------------------------------------------
+
+
+class ShowSetUp(SphinxTransform):
+    """The set-up cell of a lesson, which the page leaves out: folded, before the first code that a reader sees.
+
+    Without it no cell of the page runs elsewhere.
+    """
+
+    default_priority = 400
+
+    def apply(self, **kwargs: Any) -> None:
+        path = Path(self.env.doc2path(self.env.docname))
+        code = set_up(path) if path.suffix == ".md" else ""
+        cells = [
+            cell
+            for cell in self.document.findall(nodes.container)
+            if "cell" in cell["classes"]
+            and any("cell_input" in part["classes"] for part in cell.findall(nodes.container))
+        ]
+        if not code or not cells:
+            return
+        first = next((cell for cell in cells if "tag_hide-input" not in cell["classes"]), cells[0])
+        classes: dict[str, Any] = {"container_classes": ["sd-mb-3"], "title_classes": [], "body_classes": []}
+        box: nodes.Element = create_component(
+            "dropdown", opened=False, type="dropdown", has_title=True, icon=None, chevron=None, **classes
+        )
+        box += [nodes.rubric("", "Set-up"), nodes.literal_block(code, code, language="python")]
+        first.parent.insert(first.parent.index(first), box)
+
+
+def set_up(path: Path) -> str:
+    """The first cell of a page, if the page does not show it."""
+    cells = (block for block in walk(path.read_text("utf8"), 1, path) if isinstance(block, Directive))
+    first = next((cell for cell in cells if cell.name == "code-cell"), None)
+    return first.body.strip() if first is not None and tags(first) == ["remove-input"] else ""
 
 
 # --- the size of stored pages ----------------------------------------------------------------------------------
@@ -521,6 +560,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(OneDocument)
     app.add_transform(ReferToChapters)
     app.add_transform(FoldProofs)
+    app.add_transform(ShowSetUp)
     app.add_post_transform(FillMeasured)
     directives: dict[str, type[SphinxDirective]] = {
         "claims": Claims,

@@ -17,6 +17,7 @@ COMMON = frozenset(
      "interval", "key", "open", "peaked", "diffuse", "query", "regular", "score", "share", "sink", "slope", "stack",
      "state", "stretch", "tape", "tax", "token", "turns", "value", "window"]
 )  # fmt: skip
+NOT_AFTER = {"hand": "by "}  # a sum done by hand has no dial
 # Inside of these no link is set.
 CLOSED = (nodes.reference, nodes.literal, nodes.math, nodes.title, nodes.caption, nodes.table, nodes.literal_block)
 
@@ -32,7 +33,10 @@ class Term:
     def pattern(self, name: str) -> re.Pattern[str]:
         """Where a text uses a name: as a word, also in the plural; small and large letters alike, but in initials."""
         plural = "" if name.endswith("s") else "s?"
-        return re.compile(rf"(?<![\w-]){re.escape(name)}{plural}(?![\w-])", 0 if name.isupper() else re.IGNORECASE)
+        before = rf"(?<!\b{NOT_AFTER[name]})" if name in NOT_AFTER else ""
+        return re.compile(
+            rf"(?<![\w-]){before}{re.escape(name)}{plural}(?![\w-])", 0 if name.isupper() else re.IGNORECASE
+        )
 
 
 def read(path: Path) -> list[Term]:

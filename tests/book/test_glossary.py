@@ -62,6 +62,10 @@ def test_a_common_word_counts_where_it_is_marked() -> None:
     assert used("A key, and a *key* or **keys**.", "key") == ["key", "keys"]
 
 
+def test_a_sum_done_by_hand_is_no_hand_of_a_dial() -> None:
+    assert used("**By hand**, for d = 4. A *hand* turns.", "hand") == ["hand"]
+
+
 def test_the_link_takes_the_place_of_the_word() -> None:
     tree = publish_doctree("Of radices and a radix, a radix.")
     node, match = next(terms._uses(tree, terms.Term(("radix",), "", "book/03_radix")))

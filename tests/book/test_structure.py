@@ -13,6 +13,7 @@ from pybtex.database import parse_file
 from tools.bibliography import AuthorYearLabels
 from tools.myst import THEOREMS, Directive, Text, tags, walk
 from tools.project import ROOT, chapter_pages, chapters, front_matter, is_deeper, is_lesson, page_name, pages
+from tools.sphinx_book import set_up
 
 FIXED_TITLES = (
     "From scratch", "Where it breaks", "What the source got wrong", "Exercises", "Who ships this today", "Takeaway",
@@ -94,7 +95,7 @@ def test_a_deeper_page_belongs_to_a_lesson(path: Path) -> None:
 
 @each(LESSONS + DEEPER)
 def test_head_of_a_lesson(path: Path) -> None:
-    """A line with minutes, run time and what comes before; the set-up cell is in the notebook alone."""
+    """A line with minutes, run time and what comes before; the page has the set-up cell folded, by ShowSetUp."""
     found = directives(path)
     cells = [block for block in found if block.name == "code-cell"]
     heads = [block for block in found if block.name == "lesson-head"]
@@ -277,3 +278,13 @@ def test_bad_references_are_seen() -> None:
     assert SENTENCE_STARTS_SMALL.findall(text) == ["{doc}`03_radix`", "{doc}`/book/deeper/05_circles`"]
     assert not SENTENCE_STARTS_SMALL.findall("{doc}`Chapter 3 <03_radix>` says so, as {doc}`quickstart` does.")
     assert BARE_NUMBER.findall("in chapter 03, {doc}`Chapter 3 <03_radix>`") == ["chapter 03"]
+
+
+@each(LESSONS + DEEPER)
+def test_the_set_up_of_a_lesson_can_be_copied(path: Path) -> None:
+    """The page shows it folded: the first cell, which it leaves out."""
+    assert "import rope_lessons as rl" in set_up(path)
+
+
+def test_a_page_that_shows_its_set_up_has_no_second_one() -> None:
+    assert set_up(ROOT / "book" / "quickstart.md") == set_up(ROOT / "book" / "index.md") == ""
