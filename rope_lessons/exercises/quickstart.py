@@ -31,6 +31,7 @@ EXERCISES = {
             "this turns it the wrong way: the query is m − n tokens ahead of the key": _turned(lambda m, n: n - m),
             "the key's turn has to be taken off, not added": _turned(lambda m, n: m + n),
             "the pairs are interleaved here: layout='interleaved'": _turned(lambda m, n: m - n, "half"),
+            "n may be after m, and then the query turns back: m − n keeps its sign": _turned(lambda m, n: abs(m - n)),
             "the query has not been turned": lambda q, m, n, speeds: q,
         },
     ),

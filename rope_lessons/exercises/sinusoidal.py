@@ -88,7 +88,9 @@ def _lab(answer):
         return f"the kernel falls below one half {where}; from 18 to 22 is wanted"
     if bool((kernel[first:] > 0.5).any()):
         return f"it comes back: above one half again at distance {first + int((kernel[first:] > 0.5).nonzero()[0])}"
-    if kernel[1] - kernel[2] < 0.05:
+    if kernel[5] < 0.75:
+        return f"5 apart is not alike enough: K(5) is {float(kernel[5]):.2f}; at least 0.75 is wanted"
+    if kernel[1] - kernel[2] < 0.02:
         return f"the distances 1 and 2 look too much alike: K(1) - K(2) is {float(kernel[1] - kernel[2]):.3f}"
     noise = float(kernel[LAB_FAR:].abs().max())
     return "" if noise <= 0.3 else f"too much is left from {LAB_FAR} on: up to {noise:.2f} in size; 0.3 is allowed"
@@ -97,8 +99,9 @@ def _lab(answer):
 EXERCISES: dict[str, Exercise | Lab] = {
     "lab": Lab(
         grade=_lab,
-        reference=rope_frequencies(128, 1270),
+        reference=0.5 * rope_frequencies(128, 317),
         mistakes={
+            "5 apart is not alike enough: K(5) is 0.66": rope_frequencies(128, 1270),  # the base alone
             "the kernel falls below one half at distance 46": rope_frequencies(128),
             "the kernel falls below one half at distance 2;": 1 - torch.arange(64) / 64,
             # Cheating: one frequency for all falls to one half where it should.
@@ -106,7 +109,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "the distances 1 and 2 look too much alike": (
                 torch.special.ndtri((torch.arange(64) + 0.5) / 64).abs().double() * 0.06
             ),
-            "too much is left from 200 on": rope_frequencies(64, 1270).repeat(2),  # no more than 32 pairs
+            "too much is left from 200 on": 0.5 * rope_frequencies(64, 317).repeat(2),  # no more than 32 pairs
             "give 64 frequencies": rope_frequencies(64),
         },
     ),
@@ -128,8 +131,11 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "sine and cosine are swapped: the even channel 2t is the sine": lambda p, d: _encoding(
                 p, d, cosine_first=True
             ),
-            "the exponent is 2t/d, not t/d: the last pair should have a frequency near 1/10000": lambda p, d: _encoding(
+            "the exponent is 2t/d, not t/d: with d = 4 the second pair has the frequency 1/100": lambda p, d: _encoding(
                 p, d, u=torch.arange(d // 2) / d
+            ),
+            "every position is one too large: they count from 0, and position 0 is sin 0 = 0, cos 0 = 1": (
+                lambda p, d: _encoding(p + 1, d)
             ),
             "your last pair has the frequency 1/10000: the exponent is 2t/d, not t/(d/2 − 1)": lambda p, d: _encoding(
                 p, d, u=torch.arange(d // 2).double() / (d // 2 - 1)
@@ -150,7 +156,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
             (-3, rope_frequencies(4)),
             (2, torch.tensor([0.7, 0.3, 0.2], dtype=torch.float64)),
         ),
+        normalise=_float64,
         mistakes={
+            "k may be negative, and then the step goes back: k keeps its sign": lambda k, w: _shift(abs(k), w),
             "this goes k positions back: transpose it (sin(a + b) = sin a cos b + cos a sin b)": lambda k, w: _shift(
                 k, w, sign=-1
             ),
@@ -168,6 +176,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
         cases=((10_000.0,), (100.0,), (500_000.0,)),
         tolerance=1e-3,
         mistakes={
+            "0.56 is e^−γ, rounded: compute math.exp(-0.5772156649)": lambda base: 0.56 * math.sqrt(base),
             "nearly: you left out Euler's γ": lambda base: math.sqrt(base),
             "nearly: γ stands with ln Δ on one side, so it makes Δ smaller": lambda base: (
                 math.sqrt(base) * math.exp(EULER_GAMMA)

@@ -86,11 +86,11 @@ def scoreboard_table(
         head: of the names.
 
     Raises:
-        ValueError: rows, metrics or lengths that the table does not have.
+        ValueError: rows that the table does not have. What a row has not been asked is a dash.
 
     Chapter 12.
     """
-    found = {name: [measured(lines, row, *column) for column in columns] for row, name in names.items()}
+    found = {name: [_asked(lines, row, *column) for column in columns] for row, name in names.items()}
     seeds = sorted({seeds for row in names for seeds in lines.where(rung=RUNG, row=row)["seeds"]})
     ends = {
         (name, at): f"{max(low, 0):.0f} to {min(high, 100):.0f}"
@@ -100,8 +100,8 @@ def scoreboard_table(
     }
     shown = table(
         [f"{HEADS[metric]}, {length}" for metric, length in columns],
-        {name: [mean for mean, _, _ in cells] for name, cells in found.items()},
-        margins={name: [(high - low) / 2 for _, low, high in cells] for name, cells in found.items()},
+        {name: [cell and cell[0] for cell in cells] for name, cells in found.items()},
+        margins={name: [cell and (cell[2] - cell[1]) / 2 for cell in cells] for name, cells in found.items()},
         apart=[] if control is None else [names[control]],
         head=head,
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
@@ -109,6 +109,14 @@ def scoreboard_table(
         + (", whose ends are given where ± would pass 0 or 100." if ends else "."),
     )
     return replace(shown, below={**shown.below, **ends})
+
+
+def _asked(lines: Table, row: str, metric: str, length: int) -> tuple[float, float, float] | None:
+    """What :func:`measured` finds; None for a length or a metric that the row has not."""
+    known = lines.where(rung=RUNG, row=row)
+    if len(known) and find(known, row, metric, length) is None:
+        return None
+    return measured(lines, row, metric, length)
 
 
 def request_table(
