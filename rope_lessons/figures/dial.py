@@ -23,7 +23,15 @@ from rope_lessons.figures.theme import themed
 from rope_lessons.radix import ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
 
-__all__ = ["DialRow", "Dials", "dial_methods", "dials", "dials_explorable", "distance_explorable"]
+__all__ = [
+    "DialRow",
+    "Dials",
+    "dial_methods",
+    "dials",
+    "dials_explorable",
+    "distance_explorable",
+    "position_explorable",
+]
 
 Method = Callable[[float], Tensor]  # a factor to frequencies
 RADIUS = 40  # of the ring; the dial's picture is 100 units wide
@@ -42,6 +50,7 @@ padding:8px 0}}
 .rl-dial{{text-align:center;font-size:13px;line-height:1.25;font-variant-numeric:tabular-nums}}
 .rl-dial svg{{display:block;width:100%;max-width:96px;height:auto;margin:0 auto;background:none}}
 .rl-dial small{{display:block;font-size:12px;color:{themed("quiet")}}}
+.rl-dial i{{font-style:normal}}
 .rl-dial circle{{fill:none}}
 .rl-track{{stroke:{themed("line")};stroke-width:8}}
 .rl-seen{{stroke:{themed("blue")};stroke-width:8}}
@@ -53,6 +62,7 @@ padding:8px 0}}
 .rl-hand{{stroke:{themed("ink")};stroke-width:4;stroke-linecap:round}}
 .rl-hand.rl-out{{stroke:{themed("red")}}}
 .rl-hand.rl-second{{stroke:{themed("orange")}}}
+.rl-hand.rl-under{{stroke-width:10}}
 .rl-between{{stroke:{themed("blue")};stroke-width:28;opacity:.65}}
 .rl-dial circle.rl-hub{{fill:{themed("ink")}}}
 .rl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;margin-top:6px;font-size:14px}}
@@ -166,14 +176,14 @@ def _hand_kind(dial: _Dial, which: int) -> str:
 
 
 def _draw(dial: _Dial, fixed: str = "") -> str:
-    """One dial; ``fixed`` is what is drawn between its hands and the hub."""
+    """One dial; ``fixed`` is what is drawn below its hands."""
     hands = "".join(
         f'<line class="{_hand_kind(dial, which)}" x2="{34 - 6 * which}" transform="rotate({angle:.1f})"/>'
         for which, angle in enumerate(dial.hands)
     )
     return (
         '<svg viewBox="-50 -50 100 100" aria-hidden="true"><g transform="scale(1 -1)">'
-        f'<circle class="rl-track" r="{RADIUS}"/>{_arcs(dial)}{hands}{fixed}<circle class="rl-hub" r="4"/></g></svg>'
+        f'<circle class="rl-track" r="{RADIUS}"/>{_arcs(dial)}{fixed}{hands}<circle class="rl-hub" r="4"/></g></svg>'
     )
 
 
@@ -187,9 +197,9 @@ def _arcs(dial: _Dial) -> str:
     )
 
 
-def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "") -> str:
+def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "", below: str = "") -> str:
     number = f"<small>pair {t}</small>" if numbered else ""
-    return f'<div class="rl-dial">{number}{_draw(dial, fixed)}<span>{dial.token}</span></div>'
+    return f'<div class="rl-dial">{number}{_draw(dial, fixed)}<span>{dial.token}</span>{below}</div>'
 
 
 def _row_html(row: DialRow, found: Sequence[_Dial], numbered: bool, with_training: bool) -> str:
@@ -496,33 +506,118 @@ def _picture(label: str, found: Sequence[_Dial], length: int) -> str:
 
 def _drawn(label: str, found: Sequence[_Dial], says: str, fixed: str = "") -> str:
     cells = "".join(_cell(t, dial, numbered=True, fixed=fixed) for t, dial in enumerate(found))
+    return _alone(label, cells, f'<div class="rl-dials-note rl-says">{says}</div>')
+
+
+def _alone(label: str, cells: str, below: str = "") -> str:
     return (
         f'<div class="rl-dials-row rl-alone"><div class="rl-dials-name"><b>{html.escape(label)}</b></div>'
-        f'<div class="rl-dials-pairs">{cells}</div><div class="rl-dials-note rl-says">{says}</div></div>'
+        f'<div class="rl-dials-pairs">{cells}</div>{below}</div>'
     )
+
+
+# --- one position ---------------------------------------------------------------------------------------------------
+
+POSITION_SCRIPT = r"""
+    svg.querySelector("b").textContent = `position ${value.position}`;
+    svg.querySelectorAll(".rl-dial").forEach((dial, t) => {
+      const turned = SPEEDS[t] * value.position, circles = dial.querySelectorAll("circle");
+      const run = (360 * Math.min(1, turned)).toFixed(2);
+      for (const c of [1, 2]) circles[c].setAttribute("stroke-dasharray", `${run} 360`);
+      circles[3].setAttribute("stroke-dasharray", `0 ${run} 0.00 360`);
+      dial.querySelector("line").setAttribute("transform", `rotate(${(360 * (turned % 1)).toFixed(1)})`);
+      [Math.sin, Math.cos].forEach((of, at) => {
+        dial.querySelectorAll("i")[at].textContent = of(2 * Math.PI * turned).toFixed(2).replace("-", "−");
+      });
+    });
+"""
+
+
+def position_explorable(
+    *, dim: int = 16, base: float = 10_000.0, position: int = 200, longest: int = 1000, name: str = "position"
+) -> Explorable:
+    """One position on the dials, with the sine and the cosine of each hand, and a slider to move it.
+
+    Args:
+        dim, base: of the frequencies, :func:`~rope_lessons.rope_frequencies`.
+        position: at first, in tokens.
+        longest: where the slider ends.
+        name: of the explorable; two on one page need two names.
+
+    Returns:
+        An :class:`~rope_lessons.figures.explorable.Explorable` whose first frame needs no script.
+
+    Raises:
+        ValueError: a position that the slider does not reach.
+
+    Chapter 01.
+
+    >>> position_explorable(position=2).knobs[0].value
+    2
+    """
+    if not 1 <= position <= longest:
+        raise ValueError(f"position must be from 1 to longest = {longest}, got {position}")
+    frequencies = rope_frequencies(dim, base)
+    found = _dials(DialRow(f"position {position}", frequencies, position), frequencies, None)
+    angles = (position * frequencies).tolist()
+    cells = "".join(
+        _cell(t, dial, numbered=True, below=f"<div>sin <i>{_signed(math.sin(angle))}</i></div>"
+              f"<div>cos <i>{_signed(math.cos(angle))}</i></div>")
+        for t, (dial, angle) in enumerate(zip(found, angles, strict=True))
+    )  # fmt: skip
+    caption = """The dark wedge, and the angle below each dial, is what one token turns the hand by. The ring shows how
+        far the hand has come."""
+    alt = f"""{len(found)} dials, from fast to slow, with a slider for the position. At position {position} the hands
+        point to {", ".join(_degrees(dial.hands[0]) for dial in found)}; below each dial stand its sine and its cosine,
+        {"; ".join(f"{_signed(math.sin(a))} and {_signed(math.cos(a))}" for a in angles)}."""
+    script = f"const SPEEDS = {json.dumps(turns(frequencies, 1).tolist())};\n{POSITION_SCRIPT}"
+    knobs = (Knob("position", "Position", 1, longest, position),)
+    return Explorable(name, alt, caption, knobs, _alone(f"position {position}", cells), script, STYLE)
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
 
 
 # --- a query and a key ---------------------------------------------------------------------------------------------
 
-KEY = '<line class="rl-hand rl-second" x2="28" transform="rotate(0.0)"/>'
+KEY = '<line class="rl-hand rl-second rl-under" x2="24" transform="rotate(0.0)"/>'  # wide: seen below the query
 DISTANCE_SCRIPT = r"""
     const trained = 2 ** value.length, at = value.distance;
-    const red = SPEEDS.map((speed, t) => {
+    let away = 0, past = 0;
+    SPEEDS.forEach((speed, t) => {
       const known = speed * trained, now = speed * at, seen = 360 * Math.min(1, known);
       const fresh = known >= 1 || now <= known * (1 + 1e-9) ? 0 : 360 * (Math.min(1, now) - known);
       const hand = 360 * (now % 1), dial = svg.querySelectorAll(".rl-dial")[t];
-      const circles = dial.querySelectorAll("circle"), line = dial.querySelector("line");
+      const circles = dial.querySelectorAll("circle"), line = dial.querySelector("line:not(.rl-second)");
       for (const c of [1, 2]) circles[c].setAttribute("stroke-dasharray", `${seen.toFixed(2)} 360`);
       circles[3].setAttribute("stroke-dasharray", `0 ${seen.toFixed(2)} ${fresh.toFixed(2)} 360`);
       line.setAttribute("class", fresh && hand > seen ? "rl-hand rl-out" : "rl-hand");
       line.setAttribute("transform", `rotate(${hand.toFixed(1)})`);
-      return fresh > 0;
-    }).filter(Boolean).length;
+      if (fresh && hand > seen) away += 1;
+      else if (fresh) past += 1;
+    });
     svg.querySelector("b").textContent = `trained on ${trained} tokens, now ${at} apart`;
     svg.querySelector(".rl-says").textContent =
-      red ? `${red} of ${SPEEDS.length} hands have gone past every angle that training showed.`
-          : "Every hand stands where training has had it.";
+      away ? `${away} of ${SPEEDS.length} hands ${away > 1 ? "stand" : "stands"} at an angle that training never showed`
+             + (past ? `; ${past} more ${past > 1 ? "have" : "has"} passed through some.` : ".")
+      : past ? `No hand stands at a new angle now, but ${past} ${past > 1 ? "have" : "has"} passed through some.`
+      : "Every hand stands where training has had it.";
 """
+
+
+def _says_now(found: Sequence[_Dial]) -> str:
+    """How many hands stand at a new angle, in red, and how many have only passed through some."""
+    away = sum("rl-out" in _hand_kind(dial, 0) for dial in found)
+    past = sum(dial.new > 0 for dial in found) - away
+    have = "have" if past > 1 else "has"
+    if away:
+        more = f"; {past} more {have} passed through some." if past else "."
+        stand = "stand" if away > 1 else "stands"
+        return f"{away} of {len(found)} hands {stand} at an angle that training never showed{more}"
+    if past:
+        return f"No hand stands at a new angle now, but {past} {have} passed through some."
+    return "Every hand stands where training has had it."
 
 
 def distance_explorable(
@@ -564,19 +659,14 @@ def distance_explorable(
     frequencies = rope_frequencies(dim, base)
     row = DialRow(f"trained on {train_length} tokens, now {distance} apart", frequencies, distance)
     found = _dials(row, frequencies, train_length)
-    red = sum(dial.new > 0 for dial in found)
-    says = (
-        f"{red} of {len(found)} hands have gone past every angle that training showed."
-        if red
-        else "Every hand stands where training has had it."
-    )
+    says = _says_now(found)
     knobs = (
         Knob("distance", "Distance", 1, longest, distance),
         Knob("length", "Trained on", 4, math.log2(longest), round(math.log2(train_length)), power=2),
     )
     script = f"const SPEEDS = {json.dumps(turns(frequencies, 1).tolist())};\n{DISTANCE_SCRIPT}"
-    caption = """Each dial is one pair of channels of a head. The short orange hand is the key. The long one is the
-        query as the key sees it, turned by its own angle for every token between the two. Blue: the angles that
+    caption = """Each dial is one pair of channels of a head. The short, wide orange hand is the key. The long one is
+        the query as the key sees it, turned by its own angle for every token between the two. Blue: the angles that
         training showed. Red: those it never did."""
     alt = f"""{len(found)} dials, from fast to slow, with sliders for the distance of query and key and for the training
         length. At first: {_spoken(row, found, with_training=True)}."""

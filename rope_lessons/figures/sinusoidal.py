@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
@@ -42,6 +43,8 @@ __all__ = [
 ]
 
 EULER_GAMMA = 0.5772156649015329
+# Small values let the page through, whatever its colour.
+CLEAR_TO_BLUE = LinearSegmentedColormap.from_list("clear to blue", [to_rgba(BLUE, 0), to_rgba(BLUE, 1)])
 
 
 @styled
@@ -124,15 +127,15 @@ def position_attempts(count: int = 32) -> tuple[MatplotlibFigure, str]:
     """What an inner product sees of positions that are written in four ways."""
     figure, axes = new_figure(2, 2, height=6.4)
     for ax, (name, seen) in zip(axes.flat, attempts(count).items(), strict=True):
-        ax.imshow(seen, cmap="Blues")
+        ax.imshow(seen, cmap=CLEAR_TO_BLUE)
         ax.set_title(name, fontsize=13)
         ax.set(xticks=[0, count - 1], yticks=[0, count - 1])
         ax.grid(False)
     return figure, (
-        f"Four heat maps of the inner products of the positions 0 to {count - 1}, darker is larger. The integer: dark "
-        "in the corner of the largest positions alone. One channel each: a dark diagonal and nothing else. Binary "
-        "digits: a quilt of squares in squares. Turning hands: a dark diagonal band with paler stripes beside it, "
-        "every diagonal of one colour."
+        f"Four heat maps of the inner products of the positions 0 to {count - 1}, the stronger the blue, the "
+        "larger. The integer: strong in the corner of the largest positions alone. One channel each: a blue diagonal "
+        "and nothing else. Binary digits: a quilt of squares in squares. Turning hands: a strong diagonal band with "
+        "paler stripes beside it, every diagonal of one colour."
     )
 
 
@@ -266,90 +269,113 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
 # ---------------------------------------------------------------- the explorable: the kernel redrawn
 
 LEFT, STEP, POINTS = 44.0, 1.1, 360  # pixels; x has one decimal only, so both languages round it alike
-TOP, UNIT = 32.0, 130.0  # y of K = 1; pixels per unit of K
-DECADES = 6
-MOST = 24  # distances of a column that are looked at, or up to twice as many: all, up to a distance of 1000
+TOP, HIGH = 32.0, 240.0  # pixels: y of K = 1, and from there to the lowest value
+DECADES = 5
+LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+SEEN = ("hidden", "visible")
+LOWS = (-0.5, -1.0)  # where the axis ends: at the first, if the kernel stays above it
 
 
 def _x(distance: float) -> float:
     return LEFT + STEP * POINTS * math.log10(distance) / DECADES
 
 
-def _y(value: float) -> float:
-    return TOP + UNIT * (1 - value)
+def _y(value: float, low: float) -> float:
+    return TOP + HIGH * (1 - value) / (1 - low)
 
 
 def _whole_distances(column: int) -> range:
     """The whole distances nearest to a column of pixels. Between them there is no kernel: it would be read wrongly."""
     first, end = (math.ceil(10 ** (DECADES * (column + side) / POINTS)) for side in (-0.5, 0.5))
-    return range(first, end, max(1, (end - first) // MOST))
+    return range(first, end)
 
 
 def _curve(frequencies: Tensor) -> tuple[list[float], list[float]]:
-    """A line through the smallest and the largest kernel of each column that has a whole distance."""
-    x, y = [], []
+    """x in pixels, and the smallest and the largest kernel, of each column that has a whole distance."""
+    x, values = [], []
     for column in range(POINTS + 1):
         if distances := _whole_distances(column):
-            values = sinusoidal_kernel(torch.tensor(distances), frequencies)
+            kernel = sinusoidal_kernel(torch.arange(distances.start, distances.stop), frequencies)
             x += [LEFT + STEP * column] * 2
-            y += [_y(float(values.min())), _y(float(values.max()))]
-    return x, y
+            values += [float(kernel.min()), float(kernel.max())]
+    return x, values
 
 
 def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
     """The kernel against the distance, redrawn for any base and any number of pairs."""
     base = 10.0**log_base
-    curve = svg_path(*_curve(rope_frequencies(2 * pairs, base)))
-    law = svg_path([_x(1), _x(base)], [_y(1 - EULER_GAMMA / math.log(base)), _y(-EULER_GAMMA / math.log(base))])
+    x, values = _curve(rope_frequencies(2 * pairs, base))
+    low = LOWS[min(values) < LOWS[0]]
+    curve = svg_path(x, [_y(value, low) for value in values])
+    ends = (1 - EULER_GAMMA / math.log(base), -EULER_GAMMA / math.log(base))
+    law = svg_path([_x(1), _x(base)], [_y(value, low) for value in ends])
+    bottom = TOP + HIGH
     ticks = "".join(
-        f'<path d="{svg_path([_x(10**k)] * 2, [TOP, _y(-1)])}" stroke="#ddd"/>'
-        f'<text x="{_x(10**k):.1f}" y="{_y(-1) + 20:.1f}" text-anchor="middle">{label}</text>'
-        for k, label in enumerate(("1", "10", "100", "1000", "10⁴", "10⁵", "10⁶"))
+        f'<path d="{svg_path([_x(10**k)] * 2, [TOP, bottom])}" stroke="#ddd"/>'
+        f'<text x="{_x(10**k):.1f}" y="{bottom + 20:.1f}" text-anchor="middle">{label}</text>'
+        for k, label in enumerate(("1", "10", "100", "1000", "10⁴", "10⁵"))
     ) + "".join(
-        f'<path d="{svg_path([LEFT, LEFT + STEP * POINTS], [_y(value)] * 2)}" stroke="#ddd"/>'
-        f'<text x="{LEFT - 8:.1f}" y="{_y(value) + 5:.1f}" text-anchor="end">{value:g}</text>'
-        for value in (-1, -0.5, 0, 0.5, 1)
+        f'<g class="level" transform="translate(0 {_y(value, low):.1f})" visibility="{SEEN[value >= low]}">'
+        f'<path d="M{LEFT:.1f} 0L{LEFT + STEP * POINTS:.1f} 0" stroke="#ddd"/>'
+        f'<text x="{LEFT - 8:.1f}" y="5" text-anchor="end">{"−" * (value < 0)}{abs(value):g}</text></g>'
+        for value in LEVELS
     )
     svg = f"""
-<svg viewBox="0 0 460 350" width="100%" xmlns="http://www.w3.org/2000/svg" font-size="17" fill="#1a1a1a">
+<svg viewBox="0 0 460 330" width="100%" style="display:block;max-width:480px;margin:auto"
+ xmlns="http://www.w3.org/2000/svg" font-size="17" fill="#1a1a1a">
 {ticks}
 <path id="curve" d="{curve}" fill="none" stroke="{BLUE}" stroke-width="1.6"/>
 <path id="law" d="{law}" fill="none" stroke="{ORANGE}" stroke-width="3" stroke-dasharray="8 6"/>
 <text x="440" y="20" text-anchor="end" id="says">base {base:.0f}, {pairs} pairs</text>
 <text x="44" y="20" fill="{BLUE}">K(Δ)</text>
 <text x="90" y="20" fill="#8a5a00">dashed: the law</text>
-<text x="242" y="338" text-anchor="middle">distance Δ</text>
+<text x="242" y="318" text-anchor="middle">distance Δ</text>
 </svg>"""
     script = f"""
     const base = Math.pow(10, value.base), gamma = {EULER_GAMMA};
-    const y = (k) => ({TOP:g} + {UNIT:g} * (1 - k)).toFixed(1);
-    const frequencies = Array.from({{length: value.pairs}}, (_, t) => Math.pow(base, -t / value.pairs));
-    const points = [];
+    // K at every distance: each pair is a hand that is turned by its angle, from one distance to the next.
+    const kernel = new Float64Array({_whole_distances(POINTS).stop});
+    for (let t = 0; t < value.pairs; t++) {{
+      const w = Math.pow(base, -t / value.pairs), c = Math.cos(w), s = Math.sin(w);
+      let x = 1 / value.pairs, y = 0;
+      for (let distance = 0; distance < kernel.length; distance++) {{
+        kernel[distance] += x;
+        const turned = x * c - y * s;
+        y = x * s + y * c;
+        x = turned;
+      }}
+    }}
+    const columns = [];
     for (let i = 0; i <= {POINTS}; i++) {{
       const [first, end] = [-0.5, 0.5].map((side) => Math.ceil(Math.pow(10, {DECADES} * (i + side) / {POINTS})));
-      const step = Math.max(1, Math.floor((end - first) / {MOST}));
-      let least = Infinity, most = -Infinity;
-      for (let distance = first; distance < end; distance += step) {{
-        const mean = frequencies.reduce((total, w) => total + Math.cos(distance * w), 0) / value.pairs;
-        least = Math.min(least, mean);
-        most = Math.max(most, mean);
+      if (first >= end) continue;
+      let least = Infinity, greatest = -Infinity;
+      for (let distance = first; distance < end; distance++) {{
+        least = Math.min(least, kernel[distance]);
+        greatest = Math.max(greatest, kernel[distance]);
       }}
-      const x = ({LEFT:g} + {STEP:g} * i).toFixed(1);
-      if (first < end) points.push(x + " " + y(least), x + " " + y(most));
+      columns.push([({LEFT:g} + {STEP:g} * i).toFixed(1), least, greatest]);
     }}
+    const low = Math.min(...columns.map((column) => column[1])) < {LOWS[0]:g} ? {LOWS[1]:g} : {LOWS[0]:g};
+    const y = (k) => ({TOP:g} + {HIGH:g} * (1 - k) / (1 - low)).toFixed(1);
+    const points = columns.flatMap(([x, least, greatest]) => [x + " " + y(least), x + " " + y(greatest)]);
     svg.querySelector("#curve").setAttribute("d", "M" + points.join("L"));
     const end = ({LEFT:g} + {STEP * POINTS:g} * value.base / {DECADES}).toFixed(1), at = -gamma / Math.log(base);
     svg.querySelector("#law").setAttribute("d", `M{LEFT:.1f} ${{y(1 + at)}}L${{end}} ${{y(at)}}`);
+    {list(LEVELS)}.forEach((level, at) => {{
+      const drawn = svg.querySelectorAll(".level")[at];
+      drawn.setAttribute("transform", `translate(0 ${{y(level)}})`);
+      drawn.setAttribute("visibility", {list(SEEN)}[Number(level >= low)]);
+    }});
     svg.querySelector("#says").textContent = `base ${{base.toFixed(0)}}, ${{value.pairs}} pairs`;"""
     return Explorable(
         name="kernel",
-        alt=f"The kernel against the distance from 1 to a million, base {base:.0f}, {pairs} pairs. Up to the base it "
+        alt=f"The kernel against the distance from 1 to 100 000, base {base:.0f}, {pairs} pairs. Up to the base it "
         "follows the dashed straight line of the logarithmic law from about 1 to about 0; beyond it scatters around 0.",
-        caption="The kernel at whole distances, redrawn as you move the sliders. Where many distances share a place, "
-        "the line goes from the smallest to the largest value of some of them. The dashed line is the logarithmic law; "
-        "it ends at the base. A larger base makes the line less steep. Fewer pairs make the scatter around it larger.",
+        caption="Whole distances only. Where many of them share a place, the line goes from the smallest value to the "
+        "largest. The dashed line ends at the base.",
         knobs=(
-            Knob("base", "base", 1, 6, log_base, 0.1, power=10),
+            Knob("base", "base", 1, DECADES, log_base, 0.1, power=10),
             Knob("pairs", "pairs of channels", 1, 128, pairs, 1),
         ),
         svg=svg,
