@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tools.project import ROOT, address
 
-FILES = ("README.md", "CITATION.cff", "pyproject.toml", "CHANGELOG.md", "book/quickstart.md")
+FILES = ("README.md", "CITATION.cff", "pyproject.toml", "CHANGELOG.md", "book/index.md", "book/quickstart.md")
 
 
 def written_address(root: Path) -> str:

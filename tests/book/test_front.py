@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
@@ -12,10 +13,11 @@ from rope_lessons import figures
 from rope_lessons.figures.scoreboard import measured
 from rope_lessons.stored import results
 from tools import front, project, reading
+from tools.myst import Directive, tags, walk
 from tools.project import ROOT
 
 INDEX = (ROOT / "book" / "index.md").read_text("utf8")
-NUMBERS = re.compile(r"At 64 it predicts (\d+) % of them, at 512 only (\d+) %.*? back to (\d+) %")
+NUMBERS = re.compile(r"predicts (\d+) % of the bytes at 64 and only (\d+) % at 512.*? back to (\d+) %")
 
 
 def test_the_first_sentence_is_measured() -> None:
@@ -26,8 +28,6 @@ def test_the_first_sentence_is_measured() -> None:
     assert [int(number) for number in shown.groups()] == [
         round(measured(board, row, "natural", length)[0]) for row, length in cases
     ]
-    assert "a plain control that still does better" in INDEX
-    assert measured(board, "rope-window", "natural", 512)[1] > measured(board, "yarn", "natural", 512)[2]
 
 
 def test_every_chapter_has_a_card_with_a_small_picture() -> None:
@@ -65,6 +65,26 @@ def test_links_to_sections_lead_somewhere(html: Path) -> None:
     for name, anchor in links:
         target = BeautifulSoup((html / "book" / name).read_text("utf8"), "html.parser")
         assert target.find(id=anchor), f"{name}#{anchor}"
+
+
+def test_the_visible_code_of_the_quickstart_runs_by_itself() -> None:
+    """Who pastes what the page shows has every name: no cell counts on a folded one."""
+    path = ROOT / "book" / "quickstart.md"
+    cells = [block for block in walk(path.read_text("utf8"), 1, path) if isinstance(block, Directive)]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        if cell.name == "code-cell" and not {"hide-input", "remove-input"}.intersection(tags(cell)):
+            exec(cell.body, names)
+    assert names["score"](3, 1) == names["score"](103, 101)
+
+
+def test_the_readout_counts_the_red_hands() -> None:
+    """Pair 3 at a distance of 200 has come round to an angle of training: it is black, and is told apart."""
+    shown = figures.distance_explorable(distance=200, train_length=64).svg
+    assert shown.count("rl-out") == 4
+    assert "4 of 8 hands stand at an angle that training never showed; 1 more has passed through some." in shown
+    home = figures.distance_explorable(distance=64, train_length=64).svg
+    assert "Every hand stands where training has had it." in home
 
 
 def test_red_begins_beyond_the_training_length() -> None:
