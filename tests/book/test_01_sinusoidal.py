@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
+import re
 
 import mpmath
 import pytest
@@ -14,6 +14,7 @@ from torch.func import hessian
 
 import rope_lessons as rl
 from rope_lessons.figures import sinusoidal as figures
+from rope_lessons.figures.scoreboard import measured
 from rope_lessons.stored import results
 
 # torch.func's first derivative calls torch.jit.script inside PyTorch.
@@ -432,25 +433,36 @@ def test_transformers_distilbert_follows_the_paper_but_learns_by_default():
 @pytest.mark.parametrize(("log_base", "pairs"), [(4, 2), (4, 64), (2, 1)])
 def test_the_explorer_draws_whole_distances(log_base, pairs):
     """Each column reaches from the smallest to the largest value that its distances have, and to no value between."""
-    path = figures.kernel_explorer(log_base, pairs).svg.partition('id="curve" d="M')[2].partition('"')[0]
-    drawn = {}
-    for point in path.split("L"):
-        x, y = map(float, point.split())
-        drawn.setdefault(x, []).append(1 - (y - figures.TOP) / figures.UNIT)
-    kernel = rl.sinusoidal.sinusoidal_kernel(torch.arange(700), rl.rope_frequencies(2 * pairs, 10.0**log_base))
-    column = (60 * torch.arange(1, 700).double().log10()).round()
+    drawn = explored(log_base, pairs)
+    kernel = rl.sinusoidal.sinusoidal_kernel(torch.arange(100_000), rl.rope_frequencies(2 * pairs, 10.0**log_base))
+    column = (figures.POINTS / figures.DECADES * torch.arange(1, 100_000).double().log10()).round()
     for x, values in drawn.items():
         own = kernel[1:][column == round((x - figures.LEFT) / figures.STEP)]
-        if len(own) and x < figures._x(600):
+        if len(own) and x < figures._x(98_000):  # the last column has a part of its distances here
             assert values == pytest.approx([float(own.min()), float(own.max())], abs=0.001)
+
+
+def explored(log_base, pairs):
+    """The ends of each column of the explorer, by its x: smallest and largest kernel."""
+    svg = figures.kernel_explorer(log_base, pairs).svg
+    levels = re.findall(r'translate\(0 ([\d.]+)\)" visibility="visible">.*?end">(−?[\d.]+)</text>', svg)
+    (y_low, low), (y_top, top) = ((float(y), float(level.replace("−", "-"))) for y, level in (levels[0], levels[-1]))
+    drawn = {}
+    for point in svg.partition('id="curve" d="M')[2].partition('"')[0].split("L"):
+        x, y = map(float, point.split())
+        drawn.setdefault(x, []).append(low + (y_low - y) / (y_low - y_top) * (top - low))
+    return drawn
+
+
+def test_the_explorer_has_no_empty_half():
+    """The axis ends at −1 only where the kernel goes below one half of that."""
+    assert [figures.kernel_explorer(4, pairs).svg.count('visibility="hidden"') for pairs in (64, 1)] == [1, 0]
 
 
 def test_the_explorer_shows_the_return_of_the_toy():
     """At 622, as the text says. Before, distances between the whole ones stood there, and the return was not seen."""
-    path = figures.kernel_explorer(4, 2).svg.partition('id="curve" d="M')[2].partition('"')[0]
-    points = [tuple(map(float, point.split())) for point in path.split("L")]
-    near = [y for x, y in points if figures._x(600) < x < figures._x(650)]
-    assert min(near) == pytest.approx(figures._y(0.9987), abs=0.06)
+    near = [max(values) for x, values in explored(4, 2).items() if figures._x(600) < x < figures._x(650)]
+    assert max(near) == pytest.approx(0.9987, abs=0.001)
 
 
 def test_numbers_of_the_lesson():
@@ -466,16 +478,72 @@ def test_numbers_of_the_lesson():
     assert law(56, 10_000) == pytest.approx(0.5, abs=1e-3)
     assert law(56, 10_000) - law(560, 10_000) == pytest.approx(0.25)
     assert round((math.exp(GAMMA) * 20) ** 2, -1) == 1270
+    assert round((math.exp(GAMMA) * 10) ** 2) == 317
+    # At a distance of 30: hands that have not begun to turn.
+    assert [round(100 * (1 - math.log(30) / math.log(base))) for base in (10_000, 100)] == [63, 26]
+    # One step is no linear map of binary digits, written as −1 and 1.
+    digits = {n: torch.tensor([2 * (n >> t & 1) - 1 for t in range(4)]) for n in (3, 4, 12, 13)}
+    assert not (digits[3] + digits[12]).any()
+    assert (digits[4] + digits[13]).any()
 
     def kernel(frequencies):
         distances = torch.arange(20_001, dtype=F64)
         return (distances[:, None] * frequencies.double()).cos().mean(dim=1)
 
-    original, forgets = kernel(rl.rope_frequencies(128)), kernel(rl.rope_frequencies(128, base=1270))
+    original, base_alone = kernel(rl.rope_frequencies(128)), kernel(rl.rope_frequencies(128, base=1270))
+    forgets = kernel(0.5 * rl.rope_frequencies(128, base=317))
     assert (int((original < 0.5).nonzero()[0]), int((original > 0.5).nonzero()[-1])) == (46, 88)
     assert f"{2047:012b}" == "011111111111"
     assert f"{2048:012b}" == "100000000000"
-    assert round(forgets[200:].abs().max().item(), 2) == 0.28
+    assert round(forgets[200:].abs().max().item(), 2) == 0.25
+    assert [round(of[5].item(), 2) for of in (base_alone, forgets)] == [0.66, 0.78]
+
+
+def test_no_base_alone_solves_the_lab():
+    """With those that reach one half from 18 to 22, positions 5 apart differ too much."""
+    near = torch.tensor([5.0, 22.0], dtype=F64)
+    for base in range(600, 3000, 20):
+        five, last = rl.sinusoidal.sinusoidal_kernel(near, rl.rope_frequencies(128, float(base))).tolist()
+        assert five < 0.75 or last > 0.5, base
+
+
+def test_peaks_of_the_noise():
+    """In units of 1/√d: more than three within 100 000 distances, more than four within a million."""
+    peaks = [
+        max(
+            rl.sinusoidal.sinusoidal_kernel(piece, rl.rope_frequencies(128)).abs().max().item()
+            for piece in torch.arange(first, last).split(50_000)
+        )
+        * math.sqrt(128)
+        for first, last in ((10_000, 100_000), (100_000, 1_000_000))
+    ]
+    assert [int(peak) for peak in peaks] == [3, 4]
+
+
+def test_one_channel_per_position_is_hands():
+    """In the basis of sines and cosines; each step turns a pair by 2πt/d."""
+    d = 12
+    m = torch.arange(d, dtype=F64)
+    rows = [torch.ones(d, dtype=F64), (-1.0) ** m]  # the channel that never changes, and the one that flips its sign
+    for t in range(1, d // 2):
+        rows += [(2 * math.pi * t / d * m).cos(), (2 * math.pi * t / d * m).sin()]
+    turn = torch.stack([row / row.norm() for row in rows])
+    torch.testing.assert_close(turn @ turn.T, torch.eye(d, dtype=F64))
+    seen = turn @ torch.eye(d, dtype=F64)  # column m: the encoding of m in the new axes
+    for t in range(1, d // 2):
+        x, y = seen[2 * t], seen[2 * t + 1]
+        hand = torch.polar(torch.full((d,), (2 / d) ** 0.5, dtype=F64), 2 * math.pi * t / d * m)
+        torch.testing.assert_close(torch.complex(x, y), hand)
+
+
+def test_the_position_has_sixteen_numbers():
+    shown = rl.figures.position_explorable(position=2)
+    numbers = [float(number.replace("−", "-")) for number in re.findall(r"<i>(.*?)</i>", shown.svg)]
+    table = rl.sinusoidal_encoding(torch.tensor([2]), 16, dtype=F64)[0].tolist()
+    assert numbers == pytest.approx(table, abs=0.0051)
+    assert "sin <i>0.91</i>" in shown.svg
+    with pytest.raises(ValueError, match="position must be from 1 to longest = 1000, got 1001"):
+        rl.figures.position_explorable(position=1001)
 
 
 def test_what_the_attempts_see():
@@ -489,9 +557,21 @@ def test_what_the_attempts_see():
     assert hands[0, 0] > hands[0, 1] > hands[0, 8] > hands[0, 31]
 
 
-def test_a_learned_table_at_home():
-    """It stands in the text, because the lesson's table has no lengths at which it could be tested."""
-    lesson = (Path(__file__).parents[2] / "book" / "01_sinusoidal.md").read_text("utf8")
-    learned = results("scoreboard")["rows"].where(rung="small", row="learned", metric="natural")
-    assert learned["length"] == [64]
-    assert f"which has {100 * learned['mean'][0]:.1f} % at home" in lesson
+def test_a_learned_table_has_no_rows_beyond_home():
+    """Where it cannot be asked, the table of the lesson has a dash."""
+    rows = results("scoreboard")["rows"]
+    assert rows.where(rung="small", row="learned", metric="natural")["length"] == [64]
+    shown = rl.figures.scoreboard_table(rows, {"learned": "learned table"}, columns=[("natural", 64), ("natural", 512)])
+    assert shown.rows["learned table"] == ("61.9", "–")
+    with pytest.raises(ValueError, match="no-such"):
+        rl.figures.scoreboard_table(rows, {"no-such": "x"})
+
+
+def test_the_table_costs_two_bytes_in_a_hundred_within_the_error_bars():
+    (table, low, high), (rope, rope_low, _) = (
+        measured(results("scoreboard")["rows"], row, "natural", 64) for row in ("sinusoidal", "rope")
+    )
+    assert rope - table == pytest.approx(2, abs=0.5)
+    assert low < rope_low < high
+    shifted = measured(results("scoreboard")["rows"], "sinusoidal-shifted", "natural", 64)[0]
+    assert 1 - shifted / table == pytest.approx(2 / 3, abs=0.03)
