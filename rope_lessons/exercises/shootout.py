@@ -12,6 +12,7 @@ from rope_lessons.schemes import LogN, Scheme, scheme
 # --- the lesson ------------------------------------------------------------------------------------------------------
 
 LAB_NEEDLES, LAB_COPIES, LAB_DOCUMENTS = 95.0, 76.0, 24  # percent at 512 bytes; of the test documents
+LAB_KEYS, LAB_LENGTH = 800, 512
 
 
 def _lab(answer: Any) -> str:
@@ -20,13 +21,15 @@ def _lab(answer: Any) -> str:
         raise WrongKind("give a list of four schemes, one per layer")
     if not all(isinstance(layer, Scheme) for layer in answer):
         raise WrongKind("each of the four layers must be a Scheme, made by rl.scheme")
-    far = sum(layer.visible_window is None or layer.visible_window > 64 for layer in answer)
-    if far > 2:
-        return f"too dear: {far} layers see more than 64 bytes, and two may"
+    keys = sum(min(LAB_LENGTH, layer.visible_window or LAB_LENGTH) + layer.sinks for layer in answer)
+    if keys > LAB_KEYS:
+        return f"too dear: the four layers read {keys} keys, and {LAB_KEYS} are allowed"
     from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
 
     model, texts = live.load(), live.windows()[-LAB_DOCUMENTS:]
-    needles, copies = (live.percent(model, tuple(answer), texts, 512, metric) for metric in ("needle", "far copies"))
+    needles, copies = (
+        live.percent(model, tuple(answer), texts, LAB_LENGTH, metric) for metric in ("needle", "far copies")
+    )
     told = f"{needles:.0f} % of the needles and {copies:.0f} % of the far copies"
     if needles < LAB_NEEDLES:
         return f"it does not find enough: {told}; {LAB_NEEDLES:.0f} % of the needles are wanted"
@@ -35,25 +38,37 @@ def _lab(answer: Any) -> str:
     return ""
 
 
-_NEAR = scheme("window", dim=32, visible_window=64)
+_NEAR = scheme("window", dim=32, visible_window=16)
 _FAR = scheme("rerope", dim=32, window=32, scale=LogN(64, clip=True))
+_HALF = _FAR.replace(visible_window=256)
+_WINDOW = _NEAR.replace(visible_window=64)
 
 Rows = dict[str, dict[str, Any]]
 
 
-def _choose(rows: Rows, most_tax: float, *, sure: bool = True, free: bool = True, taxed: bool = True) -> str | None:
+def _choose(
+    rows: Rows,
+    most_tax: float,
+    *,
+    sure: bool = True,
+    free: bool = True,
+    taxed: bool = True,
+    by: int = 0,
+    below: bool = False,
+) -> str | None:
     able = [
         name
         for name, row in rows.items()
         if (row["far"][1] > 0 or not sure)
         and (not row["trained"] or not free)
-        and (row["tax"] <= most_tax or not taxed)
+        and (row["tax"] < most_tax if below else row["tax"] <= most_tax or not taxed)
     ]
-    return max(able, key=lambda name: rows[name]["far"][0], default=None)
+    return max(able, key=lambda name: rows[name]["far"][by], default=None)
 
 
 _ROWS: Rows = {
     "bent": {"far": (7.4, 5.0), "tax": 0.0, "trained": False},
+    "wide": {"far": (7.9, 1.2), "tax": 0.0, "trained": False},  # the larger gain, and the lower end is lower
     "lucky": {"far": (9.7, -4.4), "tax": 0.0, "trained": False},
     "dear": {"far": (8.5, 6.1), "tax": 2.5, "trained": False},
     "own": {"far": (14.4, 11.8), "tax": -0.3, "trained": True},
@@ -63,24 +78,35 @@ _ROWS: Rows = {
 EXERCISES: dict[str, Exercise | Lab] = {
     "lab": Lab(
         grade=_lab,
-        reference=[_NEAR, _FAR, _FAR, _NEAR],
+        reference=[_NEAR, _FAR, _HALF, _NEAR],
         mistakes={
-            "too dear: 4 layers see more than 64 bytes": [_FAR] * 4,  # the naive one
-            "it does not find enough": [_NEAR, _NEAR, _FAR, _NEAR],
-            "it does not copy enough": [_NEAR, _FAR, _NEAR, _FAR],
-            # Cheating: distances that training had, for all that is far, behind a window that is none.
+            "too dear: the four layers read 2048 keys": [_FAR] * 4,
+            "too dear: the four layers read 1152 keys": [_WINDOW, _FAR, _FAR, _WINDOW],  # the pair of the figure
+            "it does not find enough": [_NEAR, _HALF, _FAR, _NEAR],  # the short one of the two is the wrong one
+            "it does not copy enough": [_WINDOW, _FAR, _WINDOW, _WINDOW],
+            # Cheating: one scheme for all layers, which nobody counts.
             "give a list of four schemes": _FAR,
         },
     ),
     "choose": Exercise(
         reference=_choose,
-        cases=[(_ROWS, 1.0), (_ROWS, 5.0), (_ROWS, -1.0), ({name: _ROWS[name] for name in ("own", "turned")}, 9.0)],
+        cases=[
+            (_ROWS, 1.0),
+            (_ROWS, 5.0),
+            (_ROWS, 2.5),  # what "dear" costs
+            (_ROWS, -1.0),
+            ({name: _ROWS[name] for name in ("own", "turned")}, 9.0),
+        ],
         mistakes={
             "surely ahead: the lower end of the interval, the second of the pair, must be above 0": (
                 lambda rows, most_tax: _choose(rows, most_tax, sure=False)
             ),
             "leave out what needs a training of its own": lambda rows, most_tax: _choose(rows, most_tax, free=False),
             "the tax must be at most most_tax": lambda rows, most_tax: _choose(rows, most_tax, taxed=False),
+            "a tax of most_tax itself is still allowed": lambda rows, most_tax: _choose(rows, most_tax, below=True),
+            "of those that are surely ahead the largest gain counts, not the largest lower end": (
+                lambda rows, most_tax: _choose(rows, most_tax, by=1)
+            ),
         },
     ),
 }
@@ -135,6 +161,10 @@ EXERCISES |= {
         cases=[([1, 1, 0, 1], [1, 0, 0, 1]), ([0, 1], [1, 1]), ([1, 0, 1], [1, 0, 1]), ([1, 1, 0], [0, 1, 0])],
         mistakes={
             "turn the sign: a tax is what is lost, so plain less method": lambda a, b: -_tax(a, b),
+            "a share is the answer, and points are wanted: times 100": lambda a, b: _tax(a, b) / 100,
+            "that is the number of bytes lost; divide by how many there are, times 100": (
+                lambda a, b: float(sum(a) - sum(b))
+            ),
             "in points: the difference of the two shares, not divided by the first": (
                 lambda a, b: 100 * (sum(a) - sum(b)) / max(1, sum(a))
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from matplotlib.figure import Figure as MatplotlibFigure
 
@@ -172,7 +173,10 @@ LABELS = {
     "hwfa": "HWFA", "hwfa2": "HWFA2", "sinusoidal": "Sinusoidal", "sinusoidal-shifted": "Sinusoidal, begins at 64",
     "sinusoidal-pi": "Sinusoidal, squeezed", "learned": "Learned table", "learned-pi": "Learned table, squeezed",
     "random-positions": "Random positions, even grid", "random-positions-ordinary": "Random positions, 0, 1, 2, …",
-    "skip-positions": "PoSE",
+    "skip-positions": "PoSE", "nope": "No positions", "nope-every-fourth": "Every fourth layer without positions",
+    "partial-rotary": "Half of the channels turned", "p-rope": "p-RoPE", "rope-per-head": "A base for each head",
+    "equal-mean": "Even steps, random end", "t5": "T5’s buckets", "kerple": "KERPLE", "sandwich": "Sandwich",
+    "fire": "FIRE", "shaw": "Shaw", "xpos": "xPos",
 }  # fmt: skip
 SHORT = (
     "hwfa-w16", "hwfa2-w16-logn", "self-extend-w32-logn-test", "rerope-w32-logn-test", "rerope-w32", "alibi",
@@ -182,6 +186,21 @@ SHORT = (
 PLAIN = {"frequencies": "RoPE", "distance": "true", "scale": "1", "visible": "all before", "positions": "0, 1, 2, …"}
 NEEDS = {"rope": "a trained model", "rope-logn": "log n in training"}
 OUTSIDE = {"self-extend": "distance", "streaming": "positions"}  # what a method changes that no scheme can say
+# Methods that a scheme alone does not say, for the model of this table: four layers, heads of 32, N = 64.
+MADE_BY = {
+    "self-extend": "layers=4, dim=32, window=32, group=16",
+    "streaming": "layers=4, dim=32, visible_window=60, sinks=4",
+    "invleaky": "layers=4, dim=32, window=16, slope=16",
+    "invleaky-moving": "layers=4, dim=32, windows=range(16, 32), slopes=(16,)",
+    "invleaky-same-residue": "layers=4, dim=32, windows=range(16, 80, 16), slopes=(16,)",
+    "invleaky-slopes": "layers=4, dim=32, windows=(16,), slopes=(16, 32)",
+    "hwfa": "layers=4, dim=32, visible_window=16, train_length=64",
+    "hwfa2": "layers=4, dim=32, visible_window=16, window=32",
+    "random-positions": "layers=4, dim=32, max_length=1024, causal=True",
+    "equal-mean": "layers=4, dim=32, causal=True",
+    "skip-positions": "layers=4, dim=32, max_length=512",
+}
+METHOD_OF = dict.fromkeys(("invleaky-same-residue", "invleaky-slopes"), "invleaky-moving")
 CHOOSER = (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512))
 MEANT = {"rerope-w16": "ReRoPE, window 16", "rerope-w32": "ReRoPE"}  # two windows of one method
 
@@ -229,8 +248,9 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
         head="method",
         curve="64 → 512",
         caption="Percent right. Over a window: points of far copies more than the same weights get with the last 64 "
-        "bytes alone, bold where that is sure. The small line is all bytes from 64 to 512; grey rows are controls. "
-        "A click on a head sorts, one on a name opens the row.",
+        "bytes alone, bold where that is sure. Grey rows are controls. A click on a head sorts, one on a name opens "
+        "the row.",
+        curve_caption="The small line is all bytes from 64 to 512.",
     )
 
 
@@ -240,7 +260,8 @@ def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
     found = [find(of_row, name, *asked) for asked in CHOOSER]
     natural, long, far, needles = (None if each is None else 100 * each.mean for each in found)
     asked = (line for line in of_row if (line["metric"], line["length"]) == ("far copies", 512))
-    over, low = next(((line["ahead_mean"], line["ahead_low"]) for line in asked), (None, None))
+    ends = ("ahead_mean", "ahead_low", "ahead_high")
+    over, low, high = next((tuple(line[end] for end in ends) for line in asked), (None, None, None))
     words = knobs(plan)
     if plan.method.attend is not None:  # no setting of the knobs
         words |= {OUTSIDE[plain_name(name)]: "in its own attention"}
@@ -250,10 +271,12 @@ def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
         for (metric, length), each in zip(CHOOSER, found, strict=True)
         if each is not None
     ]
+    if low is not None and high is not None:
+        intervals.insert(3, f"over a window: {_signed(100 * low)} to {_signed(100 * high)}")
     more = {
         "needs": NEEDS.get(training, "a training of its own"),
         "knobs": ", ".join(f"{knob}: {said}" for knob, said in words.items() if knob in changed) or "none is turned",
-        "as code": " | ".join(f"`{scheme!r}`" for scheme in dict.fromkeys(plan.method.test)),
+        "as code": row_code(name, plan),
         "95 % intervals": "; ".join(intervals),
         "measured on": f"{seeds} seeds, 64 documents",
         "lesson": f"chapter {int(chapter)}" if (chapter := _chapter(name)) else "this one",
@@ -272,6 +295,35 @@ def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
         sure=frozenset({3} if low is not None and low > 0 else ()),
         apart=name in ("rope-window", "window-8"),
     )
+
+
+def row_code(row: str, plan: TableRow) -> str:
+    """What makes a row: the scheme of its layers, or the method where a scheme alone does not say it; and what of the
+    model or of the test is neither.
+
+    >>> row_code("self-extend-w32-logn-test", RUNGS["small"].rows["self-extend-w32-logn-test"])
+    '`rl.METHODS["self-extend"](layers=4, dim=32, window=32, group=16, scale=rl.LogN(64, clip=True))`'
+    """
+    base = plain_name(row.removesuffix("-ordinary"))
+    if base in MADE_BY:
+        scale = ", scale=rl.LogN(64, clip=True)" if "-logn-test" in row else ", scale=rl.LogN(64)"
+        added = "" if "-logn" not in row else ", train_length=64" if base == "hwfa2" else scale
+        found = f'`rl.METHODS["{METHOD_OF.get(base, base)}"]({MADE_BY[base]}{added})`'
+        return found + (", at test 0, 1, 2, …" if row.endswith("-ordinary") else "")
+    layers = dict.fromkeys(plan.method.test)
+    found = " | ".join(f"{plan.method.test.count(layer)} × `{layer!r}`" for layer in layers)
+    found = f"`{plan.method.test[0]!r}`" if len(layers) == 1 else found
+    if plan.outside:
+        found += " in a model with " + ", ".join(f"`{name}={value!r}`" for name, value in plan.outside.items())
+    at_test: Any = plan.method.test_positions
+    if at_test is not None:
+        options = ", ".join(f"{name}={value}" for name, value in at_test.keywords.items())
+        found += f", positions `{at_test.func.__name__}({options})`"
+    return found
+
+
+def _signed(value: float) -> str:
+    return f"{value:.1f}".replace("-", "−")
 
 
 def _chapter(row: str) -> str:
@@ -434,7 +486,12 @@ def scoreboard_trade(
 
 @styled
 def scoreboard_tuned(
-    lines: Table, names: Mapping[str, str], *, metrics: Sequence[str] = ("natural", "far copies"), length: int = 512
+    lines: Table,
+    names: Mapping[str, str],
+    *,
+    metrics: Sequence[str] = ("natural", "far copies"),
+    length: int = 512,
+    control: Mapping[str, str] | None = None,
 ) -> tuple[MatplotlibFigure, str]:
     """What tuning at the test length does for each method, by the share of the pretraining bytes: with 0 the method
     acts at test alone. Bars are 95 % intervals; a dashed line is plain RoPE, trained at that length from the start.
@@ -444,9 +501,10 @@ def scoreboard_tuned(
         names: of the rows; what each is called. Plain RoPE is tuned alike.
         metrics: a panel for each.
         length: that they were tuned for.
+        control: rows of models that nobody tuned, each a dotted line; what each is called.
 
     Raises:
-        ValueError: rows of which nothing is tuned.
+        ValueError: rows of which nothing is tuned; a control that the table does not have.
     """
     figure, axes = new_figure(len(metrics), 1, height=0.8 + 3.0 * len(metrics), sharex=True, squeeze=False)
     said = []
@@ -466,6 +524,10 @@ def scoreboard_tuned(
         if bound is not None:
             axis.axhline(bound, color=GREY, linestyle="--", linewidth=1.5, label="trained there")
             said.append(f"{HEADS[metric]}, trained there: {bound:.1f}")
+        for row, name in (control or {}).items():
+            untuned, _, _ = measured(lines, row, metric, length)
+            axis.axhline(untuned, color="black", linestyle=":", linewidth=2, label=name)
+            said.append(f"{HEADS[metric]}, {name}: {untuned:.1f}")
         axis.set_xticks(range(len(shares)), [f"{percent:g} %" for percent in shares])
         axis.set_ylabel(f"{HEADS[metric]}, % right")
     axes[-1, 0].set_xlabel(f"bytes of tuning at {length}, of those of pretraining")
@@ -505,11 +567,18 @@ def scoreboard_order(
     figure, axis = new_figure(height=4.8)
     axis.plot([1, len(rows)], [1, len(rows)], color=GREY, linestyle="--", linewidth=1)
     axis.plot(x, y, "o", color=BLUE, markersize=7)
-    for turn, (row, name) in enumerate(named.items()):
+    for row, name in named.items():
         place = rows.index(row)
         axis.plot(x[place], y[place], "D", color=ORANGE, markersize=9)
+        left = x[place] > 0.6 * len(rows)  # where there is room for the name
         axis.annotate(
-            name, (x[place], y[place]), xytext=(8, (10, -14)[turn % 2]), textcoords="offset points", fontsize=11
+            name,
+            (x[place], y[place]),
+            xytext=(-9 if left else 9, 0),
+            textcoords="offset points",
+            fontsize=12,
+            ha="right" if left else "left",
+            va="center",
         )
     axis.set_xlim(0, len(rows) + 1)
     axis.set_ylim(len(rows) + 1, 0)

@@ -51,8 +51,8 @@ font-size:14px}}
 .rl-sortable th,.rl-sortable td{{padding:3px 2px;font-size:14px}}
 .rl-sortable table,.rl-sortable thead,.rl-sortable tbody{{display:block}}
 .rl-sortable tr{{display:grid;grid-template-columns:repeat(var(--rl-columns),minmax(0,1fr))}}
-.rl-sortable tbody th{{grid-column:1/-1;border:0;font-weight:600;padding-top:8px}}
-.rl-sortable thead th{{overflow-wrap:anywhere}}
+.rl-sortable tbody th:first-child{{grid-column:1/-1;width:auto;border:0;font-weight:600;padding-top:8px}}
+.rl-sortable thead th{{overflow-wrap:anywhere;font-size:12px;padding-left:8px}}
 .rl-sortable thead th:first-child,.rl-sortable .rl-curve{{display:none}}
 .rl-sortable tr.rl-more td{{grid-column:1/-1}}
 }}
@@ -98,6 +98,7 @@ class SortableTable:
         caption: below the table.
         head: of the names.
         curve: head of the small lines; none where it is empty.
+        curve_caption: what they are; a phone, which has no room for the lines, does not show it.
         digits: after the point.
 
     Raises:
@@ -112,6 +113,7 @@ class SortableTable:
     caption: str = ""
     head: str = ""
     curve: str = ""
+    curve_caption: str = ""
     digits: int = 1
 
     def __post_init__(self) -> None:
@@ -152,6 +154,7 @@ class SortableTable:
             )
         controls = "".join(choice.html() for choice in choices)
         curve = f'<th scope="col" class="rl-curve">{html.escape(self.curve)}</th>' if self.curve else ""
+        lines = f' <span class="rl-curve">{html.escape(self.curve_caption)}</span>' if self.curve_caption else ""
         heads = "".join(self._head(at) for at in range(len(self.columns)))
         body = "".join(self._row(row) for row in self.rows)
         return f"""<figure class="rl-explorable rl-sortable" id="rl-{self.name}"><style>{KNOBS}{STYLE}</style>
@@ -159,7 +162,7 @@ class SortableTable:
 <table style="--rl-columns:{len(self.columns)}">
 <thead><tr><th scope="col">{html.escape(self.head)}</th>{curve}{heads}</tr></thead>
 <tbody>{body}</tbody></table>
-<figcaption>{html.escape(self.caption)}</figcaption>
+<figcaption>{html.escape(self.caption)}{lines}</figcaption>
 <script>
 (() => {{
   const root = document.getElementById("rl-{self.name}"), body = root.querySelector("tbody");
