@@ -11,7 +11,10 @@ from pathlib import Path
 
 from tools.project import ROOT, address
 
-FILES = ("README.md", "CITATION.cff", "pyproject.toml", "CHANGELOG.md", "book/index.md", "book/quickstart.md")
+FILES = (
+    "README.md", "CITATION.cff", "pyproject.toml", "CHANGELOG.md",
+    "book/index.md", "book/quickstart.md", "book/cheat_sheet.md",
+)  # fmt: skip
 
 
 def written_address(root: Path) -> str:

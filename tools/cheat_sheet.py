@@ -10,9 +10,15 @@ import os
 import shutil
 from pathlib import Path
 
-from tools.project import ROOT
+import rope_lessons as rl
+from tools.project import ROOT, pages_address
 
 PAGE = Path("book") / "cheat_sheet.html"
+FOOT = (
+    '<div style="font:7pt sans-serif;width:100%;margin:0 10mm;display:flex;justify-content:space-between">'
+    f"<span>RoPE Lessons {rl.__version__} · {pages_address()}</span>"
+    '<span><span class="pageNumber"></span> of <span class="totalPages"></span></span></div>'
+)
 
 
 def print_sheet(html: Path, out: Path) -> None:
@@ -24,7 +30,7 @@ def print_sheet(html: Path, out: Path) -> None:
     """
     from playwright.sync_api import sync_playwright
 
-    page = html / PAGE
+    page = html.resolve() / PAGE
     if not page.exists():
         raise SystemExit(f"there is no cheat sheet in {html}: make book builds it")
     program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -35,7 +41,10 @@ def print_sheet(html: Path, out: Path) -> None:
         tab = browser.new_page(color_scheme="light")
         tab.goto(page.as_uri(), wait_until="load")
         tab.evaluate("async () => { if (window.MathJax && MathJax.startup) await MathJax.startup.promise; }")
-        tab.pdf(path=str(out), prefer_css_page_size=True, print_background=True)
+        tab.pdf(
+            path=str(out), prefer_css_page_size=True, print_background=True, display_header_footer=True,
+            header_template="<span></span>", footer_template=FOOT,
+        )  # fmt: skip
         browser.close()
 
 

@@ -27,6 +27,14 @@ KNOBS = {
     "visible": "Hide keys, or push them down",
     "positions": "Change the positions in training",
 }
+PICTURES = {  # what the pictures of a knob show
+    "frequencies": "what is left of the speed of each pair, fast to slow",
+    "distance": "the distance that is shown, by the distance in the text; dashed, the longest in training",
+    "scale": "the factor on the scores, by the number of keys; dashed, 1",
+    "visible": "which keys a query sees, a row for each query",
+    "positions": "the positions of eight tokens",
+}
+WIDE_OPEN = 0.5  # an interval as wide as half of all that is possible says little
 
 STYLE = f"""
 .rl-cheat{{border-collapse:collapse;width:100%;font-size:14px;line-height:1.3}}
@@ -35,13 +43,14 @@ background:none;color:inherit;vertical-align:middle}}
 .rl-cheat thead th{{font-weight:600;vertical-align:bottom;border-bottom-width:2px}}
 .rl-cheat .rl-number{{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}}
 .rl-cheat tr.rl-knob-head th{{font-weight:700;padding-top:12px;border-bottom-width:2px}}
+.rl-cheat tr.rl-knob-head small{{font-weight:400;font-size:13px;margin-left:1em}}
 .rl-cheat tbody th{{font-weight:600}}
 .rl-cheat code{{font-size:12px;white-space:normal;overflow-wrap:anywhere;background:none;border:0;padding:0;
 color:inherit}}
 .rl-cheat svg{{display:block;width:{WIDE}px;height:{HIGH}px;background:none;filter:none}}
 .rl-cheat sub,.rl-cheat sup{{line-height:0}}
 .rl-cheat-sheet{{container-type:inline-size}}
-@container (max-width:900px){{
+@container (max-width:860px){{
 .rl-cheat,.rl-cheat tbody{{display:block;width:100%}}
 .rl-cheat thead{{display:none}}
 .rl-cheat tr{{display:grid;grid-template-columns:{WIDE + 14}px repeat(4,minmax(0,1fr));padding:10px 0;
@@ -171,11 +180,11 @@ def _log_n(clipped: bool) -> str:
 
 _F, _N = "factor=factor", "train_length=N"
 METHODS_ON_IT: tuple[Entry, ...] = (
-    Entry("RoPE", "frequencies", "ω<sub>t</sub> = b<sup>−2t/d</sup>", 'rl.scheme("rope", dim=d)', "rope", False,
+    Entry("RoPE", "frequencies", "ω<sub>t</sub> = B<sup>−2t/d</sup>", 'rl.scheme("rope", dim=d)', "rope", False,
           "rope", 2, _kind("rope", "every pair at its own speed")),
     Entry("PI", "frequencies", "ω<sub>t</sub>/κ", f'rl.scheme("pi", dim=d, {_F})', "pi", False,
           "pi", 3, _kind("pi", "every pair an eighth as fast", factor=8.0)),
-    Entry("NTK-aware", "frequencies", "b → b·κ<sup>d/(d−2)</sup>", f'rl.scheme("ntk-aware", dim=d, {_F})', "ntk-aware",
+    Entry("NTK-aware", "frequencies", "B → B·κ<sup>d/(d−2)</sup>", f'rl.scheme("ntk-aware", dim=d, {_F})', "ntk-aware",
           False, "larger base", 3,
           _kind("ntk-aware", "fast pairs keep their speed, the slowest has an eighth", factor=8.0),
           as_what="as a larger base: "),
@@ -185,11 +194,12 @@ METHODS_ON_IT: tuple[Entry, ...] = (
     Entry("NTK-mixed", "frequencies", "ω<sub>t</sub>·exp(−a (t+1)<sup>b</sup>)", f'rl.scheme("ntk-mixed", dim=d, {_F})',
           "ntk-mixed", False, "ntk-mixed", 4,
           _kind("ntk-mixed", "every pair slower, the slow ones more", factor=8.0)),
-    Entry("Llama 3’s rule", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, by the turns in N; a ramp between",
+    Entry("Llama 3’s rule", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, a ramp over the turns in N, 4 to 1",
           f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", False, "llama3", 5,
           _kind("llama3", "pairs with few turns an eighth as fast, a ramp, the others as they were", factor=8.0,
                 train_length=64)),
-    Entry("YaRN", "frequencies", "as Llama 3’s, scores × (0.1 ln κ + 1)²", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
+    Entry("YaRN", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, a ramp over t, between 32 turns in N and 1; "
+          "scores × (0.1 ln κ + 1)²", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
           "yarn", False, "yarn", 5,
           _kind("yarn", "a ramp from the fast pairs to the slow ones", factor=8.0, train_length=64)),
     Entry("ReRoPE, log n†", "distance", "min(Δ, w)",
@@ -245,10 +255,13 @@ class CheatSheet:
         entries: the methods, in order.
         measured: by name the tax, the far copies over a window and the needles at eight times the training length; None
             where nothing was measured.
+        sure: by name and in the same order, how much each of the three says: ``"sure"`` for a difference whose interval
+            leaves out 0, ``"open"`` for a share whose interval is wider than half of all that is possible, else ``""``.
     """
 
     entries: tuple[Entry, ...]
     measured: Mapping[str, tuple[float | None, float | None, float | None]]
+    sure: Mapping[str, tuple[str, str, str]]
 
     HEADS = ("", "method", "what it does", "in code", "trained", "tax", "over window", "needles", "who ships it")
 
@@ -269,11 +282,14 @@ class CheatSheet:
 
     def _group(self, knob: str) -> str:
         rows = "".join(self._row(entry) for entry in self.entries if entry.knob == knob)
-        title = f'<tr class="rl-knob-head"><th colspan="{len(self.HEADS)}" scope="colgroup">{KNOBS[knob]}</th></tr>'
+        words = f"{KNOBS[knob]} <small>{PICTURES[knob]}</small>"
+        title = f'<tr class="rl-knob-head"><th colspan="{len(self.HEADS)}" scope="colgroup">{words}</th></tr>'
         return f"<tbody>{title}{rows}</tbody>"
 
     def _row(self, entry: Entry) -> str:
-        numbers = [_points(value) for value in self.measured[entry.name]]
+        marked = {"sure": "<b>{}</b>", "open": "{}&nbsp;?", "": "{}"}
+        both = zip(self.measured[entry.name], self.sure[entry.name], strict=True)
+        numbers = [marked[mark].format(_points(value)) for value, mark in both]
         code = f"<code>{html.escape(entry.code)}</code>"
         trained, ships = "yes" if entry.trains else "no", html.escape(entry.ships) or "–"
         cells = (entry.formula, code, trained, *numbers, ships)
@@ -297,7 +313,7 @@ def _points(value: float | None) -> str:
 
 
 def cheat_sheet(lines: Table | None = None) -> CheatSheet:
-    """Every method of the book in a row: picture, formula, a line of code, what it costs and how far it reads.
+    """The main methods, a row for each: picture, formula, a line of code, what it costs and how far it reads.
 
     Args:
         lines: the table of the scoreboard; that of the package if None.
@@ -308,7 +324,11 @@ def cheat_sheet(lines: Table | None = None) -> CheatSheet:
     PI                       tax  32.8  over a window −40.7  needles   0.0
     """
     own = (results("scoreboard")["rows"] if lines is None else lines).where(rung="small")
-    return CheatSheet(METHODS_ON_IT, {entry.name: _measured(own, entry.row) for entry in METHODS_ON_IT})
+    return CheatSheet(
+        METHODS_ON_IT,
+        {entry.name: _measured(own, entry.row) for entry in METHODS_ON_IT},
+        {entry.name: _sure(own, entry.row) for entry in METHODS_ON_IT},
+    )
 
 
 def _measured(own: Table, row: str) -> tuple[float | None, float | None, float | None]:
@@ -318,3 +338,16 @@ def _measured(own: Table, row: str) -> tuple[float | None, float | None, float |
     lines = (line for line in own.where(row=row) if (line["metric"], line["length"]) == ("far copies", longest))
     over = next((line["ahead_mean"] for line in lines), None)
     return tax, None if over is None else 100 * over, needles
+
+
+def _sure(own: Table, row: str) -> tuple[str, str, str]:
+    home, longest = RUNGS["small"].home, int(RUNGS["small"].home * RUNGS["small"].factor)
+    tax, needles = find(own, row, "tax", home), find(own, row, "needle", longest)
+    lines = (line for line in own.where(row=row) if (line["metric"], line["length"]) == ("far copies", longest))
+    low, high = next(((line["ahead_low"], line["ahead_high"]) for line in lines), (None, None))
+    wide = needles is not None and min(needles.high, 1.0) - max(needles.low, 0.0) > WIDE_OPEN
+    return (
+        "sure" if tax is not None and tax.low * tax.high > 0 else "",
+        "sure" if low is not None and high is not None and low * high > 0 else "",
+        "open" if wide else "",
+    )

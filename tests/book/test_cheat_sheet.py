@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 import subprocess
 import sys
@@ -12,11 +13,11 @@ import pytest
 from playwright.sync_api import Browser
 
 import rope_lessons as rl
-from rope_lessons.figures.cheat import KNOBS, METHODS_ON_IT, Entry
+from rope_lessons.figures.cheat import KNOBS, METHODS_ON_IT, PICTURES, Entry
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import results
-from tools.cheat_sheet import PAGE
-from tools.project import ROOT
+from tools.cheat_sheet import FOOT, PAGE
+from tools.project import ROOT, address, pages_address
 
 BOARD = results("scoreboard")["rows"].where(rung="small")
 each_entry = pytest.mark.parametrize("entry", METHODS_ON_IT, ids=lambda entry: entry.name)
@@ -43,6 +44,57 @@ def test_numbers_are_those_of_the_scoreboard(entry: Entry) -> None:
     assert needles == 100 * lines["needle", 512]["mean"]
     ahead = lines["far copies", 512]["ahead_mean"]
     assert over == (None if ahead is None else 100 * ahead)
+
+
+@each_entry
+def test_marks_say_what_the_intervals_say(entry: Entry) -> None:
+    tax, over, needles = rl.figures.cheat_sheet().sure[entry.name]
+    lines = {(line["metric"], line["length"]): line for line in BOARD.where(row=entry.row)}
+    home, far, found = lines["tax", 64], lines["far copies", 512], lines["needle", 512]
+    assert (tax == "sure") is (home["low"] > 0 or home["high"] < 0)
+    ahead = far["ahead_low"] is not None and (far["ahead_low"] > 0 or far["ahead_high"] < 0)
+    assert (over == "sure") is ahead
+    assert (needles == "open") is (min(1, found["high"]) - max(0, found["low"]) > 0.5)
+
+
+def test_two_seeds_look_like_no_fact() -> None:
+    shown = rl.figures.cheat_sheet()._repr_html_()
+    assert "68.5&nbsp;?" in shown
+    assert "<b>14.4</b>" in shown
+
+
+def test_the_ramps_of_yarn_and_of_llama3_differ() -> None:
+    """As the sheet says: linear in the pair's number, or in the turns; from 32 turns, or from 4; both end at 1."""
+    dim, length, factor = 128, 8192, 8.0
+    plain = rl.rope_frequencies(dim)
+    turned = (length * plain / (2 * math.pi)).tolist()
+    kept = {}
+    for name in ("yarn", "llama3"):
+        spec = rl.scheme(name, dim=dim, factor=factor, train_length=length).frequencies
+        assert spec is not None
+        kept[name] = ((spec(length) / plain - 1 / factor) / (1 - 1 / factor)).tolist()
+    ramp = {name: [t for t, share in enumerate(shares) if 0.02 < share < 0.98] for name, shares in kept.items()}
+    assert max(turned[t] for t in ramp["yarn"]) == pytest.approx(32, rel=0.2)
+    assert max(turned[t] for t in ramp["llama3"]) == pytest.approx(4, rel=0.2)
+    steps = [kept["yarn"][t] - kept["yarn"][t + 1] for t in ramp["yarn"][:-1]]
+    assert max(steps) == pytest.approx(min(steps), rel=1e-6)  # over the pair number
+    for t in ramp["llama3"]:
+        assert kept["llama3"][t] == pytest.approx((turned[t] - 1) / 3)  # over the turns
+    formulas = {entry.name: entry.formula for entry in METHODS_ON_IT}
+    assert "a ramp over t, between 32 turns in N and 1" in formulas["YaRN"]
+    assert "a ramp over the turns in N, 4 to 1" in formulas["Llama 3’s rule"]
+
+
+def test_the_page_says_where_it_is_from_and_what_its_letters_mean() -> None:
+    page = (ROOT / "book" / "cheat_sheet.md").read_text("utf8")
+    assert f"{pages_address()} · `pip install" in page
+    assert f"git+{address()}" in page
+    assert f"RoPE Lessons {rl.__version__} · {pages_address()}" in FOOT
+    letters = page[page.index("**Letters.**") : page.index("**To run a row.**")]
+    for letter in ("B", "a", "b", "w", "k", "s", "m_h", "P"):
+        assert f"${letter}$" in letters
+    assert "Every method of the book" not in page
+    assert set(PICTURES) == set(KNOBS)
 
 
 @each_entry
@@ -116,3 +168,17 @@ def test_a_phone_shows_cards(html: Path, browser: Browser) -> None:
     assert tab.locator(".rl-cheat thead:visible").count() == 0
     assert tab.locator(".rl-cheat svg:visible").count() == len(METHODS_ON_IT)
     tab.close()
+
+
+@pytest.mark.book
+@pytest.mark.browser
+def test_a_laptop_shows_the_table_on_the_ground_of_the_page(html: Path, browser: Browser) -> None:
+    for theme in ("light", "dark"):
+        tab = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=theme)
+        tab.goto((html / PAGE).as_uri())
+        assert tab.locator(".rl-cheat thead:visible").count() == 1
+        ground = "(e) => getComputedStyle(e).backgroundColor"
+        assert tab.locator(".text_html:has(.rl-cheat)").evaluate(ground) == "rgba(0, 0, 0, 0)", theme
+        ends = "[...document.querySelectorAll('.rl-cheat tr *')].map((e) => e.getBoundingClientRect().right)"
+        assert max(tab.evaluate(ends)) <= 1280
+        tab.close()
