@@ -151,9 +151,17 @@ def check(name: str, answer: Any) -> Verdict:
     if any(_same(got, expected, exercise.tolerance) for expected in right):
         return Verdict(name, True, "correct")
     for message, wrong in exercise.mistakes.items():
-        if _same(got, _results(exercise, wrong), exercise.tolerance):
+        if _earns(exercise, wrong, got):
             return Verdict(name, False, message)
     return Verdict(name, False, _first_difference(exercise, got, right[0]))
+
+
+def _earns(exercise: Exercise, wrong: Any, got: list) -> bool:
+    """Whether an answer makes this mistake. One that the cases themselves refuse has said so before."""
+    try:
+        return _same(got, _results(exercise, wrong), exercise.tolerance)
+    except WrongKind:
+        return False
 
 
 def _graded(name: str, lab: Lab, answer: Any) -> Verdict:

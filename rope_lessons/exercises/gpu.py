@@ -29,6 +29,53 @@ def _roofline(operations: float, moved: float, peak: float, bandwidth: float) ->
 Numbers = Sequence[float]
 
 
+BY_BLOCKS = "read the scores a block at a time: scores[start : start + block]"
+GONE_BY = "the scores stream past: keep top, total and output, and do not go back to a block that was read"
+
+
+class Stream(Sequence[float]):
+    """Scores that are read from the front, at most a block at a time."""
+
+    def __init__(self, scores: Numbers, block: int):
+        self.scores, self.block, self.at = list(scores), block, 0
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getitem__(self, index: Any) -> Any:
+        places = range(len(self.scores))[index]
+        read = list(places) if isinstance(index, slice) else [places]
+        if read:
+            if max(read) - min(read) >= self.block:
+                raise WrongKind(BY_BLOCKS)
+            if min(read) < self.at:
+                raise WrongKind(GONE_BY)
+            self.at = max(read) // self.block * self.block  # within a block any order will do
+        return self.scores[index]
+
+    def __iter__(self) -> Any:
+        raise WrongKind(BY_BLOCKS)
+
+    def __repr__(self) -> str:
+        return repr(self.scores)
+
+
+def _whole(scores: Numbers, values: Numbers, block: int) -> tuple[float, float]:
+    """No blocks: the softmax that needs all scores before it begins."""
+    top = max(scores)
+    weights = [math.exp(x - top) for x in scores]
+    total = sum(weights)
+    return sum(w * v for w, v in zip(weights, values, strict=True)) / total, top + math.log(total)
+
+
+def _two_passes(scores: Numbers, values: Numbers, block: int) -> tuple[float, float]:
+    """Blocks, but the largest score of all is looked for first."""
+    starts = range(0, len(scores), block)
+    top = max(max(scores[start : start + block]) for start in starts)
+    weights = [math.exp(x - top) for start in starts for x in scores[start : start + block]]
+    return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights), top + math.log(sum(weights))
+
+
 def _online(scores: Numbers, values: Numbers, block: int) -> tuple[float, float]:
     top, total, output = -math.inf, 0.0, 0.0
     for start in range(0, len(scores), block):
@@ -253,13 +300,16 @@ EXERCISES: dict[str, Exercise | Lab] = {
     "online": Exercise(
         reference=_online,
         cases=[
-            ([0.0, 0.0, math.log(2), -1.0], [1.0, 3.0, 5.0, 7.0], 2),
-            ([3.0, 1.0, 2.0, 5.0, 4.0], [1.0, -2.0, 0.5, 4.0, 1.0], 2),
-            ([1.0, 2.0, 3.0], [2.0, 0.0, 1.0], 1),
-            ([1000.0, 1001.0, 999.0], [1.0, 2.0, 3.0], 2),
-            ([-1000.0, -1001.0, -999.0], [1.0, 2.0, 3.0], 2),
-            ([2.0, 1.0], [3.0, 5.0], 8),
-            ([1000.0, 0.0], [3.0, 5.0], 1),
+            (Stream(scores, block), values, block)
+            for scores, values, block in (
+                ([0.0, 0.0, math.log(2), -1.0], [1.0, 3.0, 5.0, 7.0], 2),
+                ([3.0, 1.0, 2.0, 5.0, 4.0], [1.0, -2.0, 0.5, 4.0, 1.0], 2),
+                ([1.0, 2.0, 3.0], [2.0, 0.0, 1.0], 1),
+                ([1000.0, 1001.0, 999.0], [1.0, 2.0, 3.0], 2),
+                ([-1000.0, -1001.0, -999.0], [1.0, 2.0, 3.0], 2),
+                ([2.0, 1.0], [3.0, 5.0], 8),
+                ([1000.0, 0.0], [3.0, 5.0], 1),
+            )
         ],
         mistakes={
             "the sum shrinks with every new maximum; the output so far must shrink by the same factor": (
@@ -272,8 +322,19 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 _without("sum and output")
             ),
             "the output is right; the log-sum-exp is the maximum plus the logarithm of the sum": (
-                lambda scores, values, block: (_online(scores, values, block)[0], max(scores))
+                lambda scores, values, block: (_online(scores, values, block)[0], max(scores.scores))
             ),
+            "return the log-sum-exp as well: the output, and the maximum plus the logarithm of the sum": (
+                lambda scores, values, block: _online(scores, values, block)[0]
+            ),
+            "the sum is measured from the maximum: the log-sum-exp is the maximum plus its logarithm": (
+                lambda scores, values, block: (
+                    _online(Stream(scores.scores, block), values, block)[0],
+                    _online(scores, values, block)[1] - max(scores.scores),
+                )
+            ),
+            BY_BLOCKS: _whole,
+            GONE_BY: _two_passes,
         },
     ),
     "cache_bytes": Exercise(
