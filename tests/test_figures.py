@@ -246,6 +246,22 @@ def test_the_default_dials() -> None:
     assert sum(red[4]) < sum(red[3]) < sum(red[1])
 
 
+def test_some_of_the_dials() -> None:
+    """What is drawn are the fastest pairs; what is said of new angles is counted over all."""
+    row = figures.DialRow("512 tokens", rl.rope_frequencies(32), 512)
+    every, some = figures.dials([row], dim=32), figures.dials([row], dim=32, pairs=8)
+    assert len(drawn(some._repr_html_())[0]) == 8
+    assert some.drawn[0] == every.drawn[0][:8]
+    for shown in (every, some):
+        assert "11 hands met new angles" in shown._repr_html_()
+    assert "the first 8 of 16 pairs" in some.alt
+    assert "16 pairs" in every.alt
+    assert 'class="rl-dials rl-large"' in some._repr_html_()
+    assert 'class="rl-dials rl-large"' not in every._repr_html_()
+    with pytest.raises(ValueError, match="pairs must be"):
+        figures.dials([row], dim=32, pairs=0)
+
+
 def test_two_hands_and_no_training() -> None:
     """A query and a key; and, without a training length, just how far the hands have come."""
     frequencies = rl.rope_frequencies(8)

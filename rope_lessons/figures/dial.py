@@ -65,6 +65,8 @@ padding:8px 0}}
 .rl-hand.rl-under{{stroke-width:10}}
 .rl-between{{stroke:{themed("blue")};stroke-width:28;opacity:.65}}
 .rl-dial circle.rl-hub{{fill:{themed("ink")}}}
+.rl-large .rl-dials-pairs{{grid-template-columns:repeat(4,minmax(0,1fr))}}
+.rl-large .rl-dial svg{{max-width:128px}}
 .rl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;margin-top:6px;font-size:14px}}
 .rl-legend svg{{width:26px;height:14px;margin-right:6px;vertical-align:-2px;background:none}}
 .rl-legend circle{{fill:none}}
@@ -202,9 +204,10 @@ def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "", below: str = "")
     return f'<div class="rl-dial">{number}{_draw(dial, fixed)}<span>{dial.token}</span>{below}</div>'
 
 
-def _row_html(row: DialRow, found: Sequence[_Dial], numbered: bool, with_training: bool) -> str:
+def _row_html(row: DialRow, found: Sequence[_Dial], every: Sequence[_Dial], numbered: bool, with_training: bool) -> str:
+    """``found`` is drawn; the note counts ``every`` dial."""
     cells = "".join(_cell(t, dial, numbered) for t, dial in enumerate(found))
-    note = _note(row, found, with_training) if row.note is None else row.note
+    note = _note(row, every, with_training) if row.note is None else row.note
     name = f'<div class="rl-dials-name"><b>{html.escape(row.label)}</b><span>{html.escape(note)}</span></div>'
     return f'<div class="rl-dials-row">{name}<div class="rl-dials-pairs">{cells}</div></div>'
 
@@ -257,8 +260,10 @@ def _spoken(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
 class Dials:
     """Rows of dials with their alt text. Displays as HTML with drawings in it, which needs no script."""
 
-    def __init__(self, rows: Sequence[DialRow], trained: Tensor, train_length: int | None):
+    def __init__(self, rows: Sequence[DialRow], trained: Tensor, train_length: int | None, pairs: int | None = None):
         check_frequencies(trained)
+        if pairs is not None:
+            check_count("pairs", pairs, least=1)
         if not rows:
             raise ValueError("rows must have at least one row of dials, got none")
         for row in rows:
@@ -272,27 +277,29 @@ class Dials:
         if train_length is not None:
             check_count("train_length", train_length, least=1)
         self.rows, self.train_length = tuple(rows), train_length
-        self.drawn = [_dials(row, trained, train_length) for row in rows]
+        self.every = [_dials(row, trained, train_length) for row in rows]
+        self.drawn = [of_row[:pairs] for of_row in self.every]
 
     @property
     def alt(self) -> str:
-        pairs = len(self.drawn[0])
+        pairs, every = len(self.drawn[0]), len(self.every[0])
+        of = f"the first {pairs} of {every}" if pairs < every else f"{pairs}"
         arcs = ", ".join(_degrees(dial.seen) for dial in self.drawn[0])
         training = f" Training on {self.train_length} tokens showed these arcs, in blue: {arcs}." * bool(
             self.train_length and any(len(dial.hands) < 2 for row in self.drawn for dial in row)
         )
         rows = zip(self.rows, self.drawn, strict=True)
         said = ". ".join(_spoken(row, found, self.train_length is not None) for row, found in rows)
-        return f"Dials with one hand each for {pairs} pairs of channels, from fast to slow.{training} {said}."
+        return f"Dials with one hand each for {of} pairs of channels, from fast to slow.{training} {said}."
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            _row_html(row, found, numbered=at == 0, with_training=self.train_length is not None)
-            for at, (row, found) in enumerate(zip(self.rows, self.drawn, strict=True))
+            _row_html(row, found, every, numbered=at == 0, with_training=self.train_length is not None)
+            for at, (row, found, every) in enumerate(zip(self.rows, self.drawn, self.every, strict=True))
         )
         legend = _legend([dial for found in self.drawn for dial in found], self.train_length is not None)
         return (
-            f'<div class="rl-dials"><style>{STYLE}</style>'
+            f'<div class="rl-dials{" rl-large" * (len(self.drawn[0]) < len(self.every[0]))}"><style>{STYLE}</style>'
             f'<div role="img" aria-label="{html.escape(self.alt, quote=True)}">{rows}{legend}</div></div>'
         )
 
@@ -331,6 +338,7 @@ def dials(
     train_length: int | None = 64,
     factor: int = 8,
     methods: Sequence[str] = ("none", "PI", "NTK-aware", "by parts"),
+    pairs: int | None = None,
 ) -> Dials:
     r"""Rows of dials: what training showed of each pair, and what a longer text asks of it.
 
@@ -346,6 +354,7 @@ def dials(
             row's own hand has run through.
         factor: how much longer the text is than in training, and the factor of the methods.
         methods: names from :func:`dial_methods`.
+        pairs: how many are drawn, from the fastest on, then larger; all by default. What is counted, is counted of all.
 
     Returns:
         What displays itself, with ``alt``.
@@ -365,7 +374,7 @@ def dials(
         if train_length is None:
             raise ValueError("train_length must be a number of tokens where rows is None, got None")
         rows = _method_rows(trained, dial_methods(dim, base, train_length), methods, train_length, factor)
-    return Dials(rows, trained, train_length)
+    return Dials(rows, trained, train_length, pairs)
 
 
 def _method_rows(
