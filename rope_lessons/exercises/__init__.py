@@ -65,7 +65,7 @@ class Exercise:
     ``reference`` is the right answer, a function when ``cases`` lists arguments to call it with, else a value.
     ``mistakes`` maps a message to the wrong function (or value) that earns it. ``also`` are other right answers, where
     the question has more than one. ``normalise`` is applied to every answer before it is compared with another.
-    ``raised`` says what an error of this name, raised by the answer, is likely to mean.
+    ``raises`` says what to do about an error that a mistake raises, by the error.
     """
 
     reference: Any
@@ -74,7 +74,7 @@ class Exercise:
     tolerance: float = 1e-6
     normalise: Callable[[Any], Any] = plain
     also: Sequence[Any] = ()
-    raised: Mapping[str, str] = field(default_factory=dict)
+    raises: Mapping[type[Exception], str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def check(name: str, answer: Any) -> Verdict:
     except WrongKind as error:
         return Verdict(name, False, str(error))
     except Exception as error:  # the reader's own code may raise anything: say what, and go on
-        kind = type(error).__name__
-        likely = "" if isinstance(exercise, Lab) else exercise.raised.get(kind, "")
-        return Verdict(name, False, f"your answer raised {kind}: {error}" + f" ({likely})" * bool(likely))
+        told = f"your answer raised {type(error).__name__}: {error}"
+        hint = exercise.raises.get(type(error)) if isinstance(exercise, Exercise) else None
+        return Verdict(name, False, f"{told}; {hint}" if hint else told)
     right = [_results(exercise, answer) for answer in (exercise.reference, *exercise.also)]
     if any(_same(got, expected, exercise.tolerance) for expected in right):
         return Verdict(name, True, "correct")

@@ -235,7 +235,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 lambda stack, actions: _manipulate([], actions)[::-1]
             ),
         },
-        raised={"IndexError": "a pop of an empty stack does nothing: look whether there is anything on it"},
+        raises={IndexError: "a pop of an empty stack does nothing: look whether there is anything on it"},
     ),
     "layers": Exercise(
         reference=_layers,
