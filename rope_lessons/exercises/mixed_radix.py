@@ -49,7 +49,7 @@ def _stability(frequencies: Sequence[float], length: float) -> float:
     return sum(length < 2 * math.pi / frequency for frequency in frequencies) / len(frequencies)
 
 
-LAB_HOME, LAB_LONG = 60.0, 55.0  # percent of all bytes: at 64, and at eight times that
+LAB_HOME, LAB_LONG = 60.5, 56.3  # percent of all bytes: at 64, and at eight times that
 
 
 def _lab(answer: Any) -> str:
@@ -60,7 +60,10 @@ def _lab(answer: Any) -> str:
         raise WrongKind("give a tuple of two numbers, (factor, exponent): nothing else may change") from None
     if not (1 <= factor <= 1e6 and 0 <= exponent <= 100):
         raise WrongKind("the factor must be from 1 to 1e6 and the exponent from 0 to 100")
-    return grade_speeds([factor ** -(((t + 1) / 16) ** exponent) for t in range(16)], LAB_HOME, LAB_LONG)
+    missing = grade_speeds([factor ** -(((t + 1) / 16) ** exponent) for t in range(16)], LAB_HOME, LAB_LONG)
+    if missing.startswith("512 bytes"):
+        missing += f". The reach is {1 + 63 * factor ** ((6 / 16) ** exponent):.0f} bytes"
+    return missing
 
 
 _ROPE_16 = [10_000 ** (-t / 8) for t in range(8)]
@@ -68,11 +71,12 @@ _ROPE_16 = [10_000 ** (-t / 8) for t in range(8)]
 EXERCISES: dict[str, Exercise | Lab] = {
     "lab": Lab(
         grade=_lab,
-        reference=(512, 1.5),
+        reference=(65_536, 2),
         mistakes={
             "512 bytes are still too long: you predict 54": (8, 0.625),  # as published
-            "512 bytes are still too long: you predict 5": (128, 1),
-            "the price at home is too high": (512, 1.25),
+            "512 bytes are still too long: you predict 60.4": (512, 1.5),  # the lesson's last row
+            "512 bytes are still too long: you predict 62": (4096, 2.5),  # no reach
+            "the price at home is too high": (1024, 1.5),
             "512 bytes are still too long: you predict 2": (8, 0),  # PI
             # Cheating: sixteen speeds of one's own, as in the lab of chapter 3, are no exponent.
             "give a tuple of two numbers": [1.0] * 5 + [1 / 128] * 11,
@@ -88,6 +92,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "a digit is a whole number: divide with //, which rounds down": (
                 lambda n, bases: [n / math.prod(bases[:t]) % base for t, base in enumerate(bases)]
+            ),
+            "the bases are taken from the wrong end: the first belongs to the units": (
+                lambda n, bases: _digits(n, bases[::-1])
+            ),
+            "the bases are taken from the wrong end, and the digits are reversed: both begin with the units": (
+                lambda n, bases: _digits(n, bases[::-1])[::-1]
             ),
             "each digit must be divided by the bases before it, not by its own base as well": (
                 lambda n, bases: [n // math.prod(bases[: t + 1]) % base for t, base in enumerate(bases)]
@@ -132,6 +142,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "off by one: pair t is digit number t + 1 of the formula, so pair 0 already takes a share": (
                 lambda pairs, factor, exponent: [1.0, *_shares(pairs, factor, exponent)[:-1]]
+            ),
+            "off by one: hands 0 to t together take the part (t + 1)/D to the power b, not t/D": (
+                lambda pairs, factor, exponent: [
+                    factor ** ((t / pairs) ** exponent) / (factor ** (((t - 1) / pairs) ** exponent) if t else 1.0)
+                    for t in range(pairs)
+                ]
             ),
             "these are speeds (at most 1); a share is a factor on the period (at least 1)": (
                 lambda pairs, factor, exponent: [1 / share for share in _shares(pairs, factor, exponent)]
@@ -229,6 +245,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "off by one: pair t* takes its own share too, so t* + 1 shares in all": (
                 lambda first, pairs, factor, exponent: factor ** ((first / pairs) ** (exponent - 1))
+            ),
+            "this is the factor of mixed: with it equal shares reach less far": (
+                lambda first, pairs, factor, exponent: factor
             ),
             "the wrong way round: equal shares need the larger factor": (
                 lambda first, pairs, factor, exponent: factor ** (((first + 1) / pairs) ** (1 - exponent))

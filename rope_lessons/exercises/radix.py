@@ -100,7 +100,8 @@ def grade_speeds(speeds: Sequence[float], home_wanted: float, long_wanted: float
     home, long = (live.percent(model, tried, texts, length) for length in (64, 512))
     told = f"you predict {home:.1f} % of the bytes at 64 and {long:.1f} % at 512"
     if long < long_wanted:
-        return f"512 bytes are still too long: {told}; {long_wanted:g} % at 512 are wanted"
+        both = f", and {home_wanted:g} % at 64" if home < home_wanted else ""
+        return f"512 bytes are still too long: {told}; {long_wanted:g} % at 512 are wanted{both}"
     if home < home_wanted:
         return f"the price at home is too high: {told}; {home_wanted:g} % at 64 are wanted"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
@@ -35,6 +35,7 @@ __all__ = [
     "mixed_radix_sharing",
     "mixed_radix_stability",
     "mixed_radix_sweep",
+    "mixed_radix_trade",
 ]
 
 
@@ -155,6 +156,34 @@ def mixed_radix_sweep(rows: Table, factors: Sequence[float]) -> tuple[Matplotlib
 
 
 @styled
+def mixed_radix_trade(found: Mapping[float, Mapping[float, Sequence[float]]]) -> tuple[MatplotlibFigure, str]:
+    """What is right far out against what is right at home, a line for each exponent, a point for each factor.
+
+    Args:
+        found: for each exponent b, by factor, percent of the bytes at the training length and at eight times that.
+    """
+    figure, axis = new_figure(height=4.4)
+    said = []
+    styles = zip(found.items(), (BLUE, ORANGE, RED), "o^D", strict=False)
+    for (b, by_factor), color, marker in styles:
+        home, far = zip(*by_factor.values(), strict=True)
+        axis.plot(home, far, color=color, marker=marker, markersize=8, label=f"b = {b:g}")
+        for factor, x, y in zip(by_factor, home, far, strict=True):
+            last = b == max(found)  # what stands beside a point is not to lie on a line
+            offset, side = ((0, 9), "center") if y == max(far) else ((9, -4), "left") if last else ((-9, -4), "right")
+            axis.annotate(f"{factor:.3g}", (x, y), offset, textcoords="offset points", ha=side, color=color)
+        points = zip(by_factor, home, far, strict=True)
+        said.append(f"b = {b:g}: " + ", ".join(f"factor {factor:.3g}, {x:.0f} and {y:.0f}" for factor, x, y in points))
+    axis.margins(x=0.12, y=0.14)
+    axis.set_xlabel("right at 64 bytes, %")
+    axis.set_ylabel("right at 512 bytes, %")
+    legend_below(figure, axis, columns=3)
+    alt = f"""Percent of the bytes right at 512 bytes against that at 64, a line for each exponent b and a point for
+        each factor; up and to the right is better. At 64 and at 512 bytes, in percent: {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
 def mixed_radix_stability(dim: int = 64, train_length: int = 64, factor: float = 8.0) -> tuple[MatplotlibFigure, str]:
     """The share of pairs that have not gone round within a length, which document 003 calls stability."""
     figure, axis = new_figure(height=4.2)
@@ -191,7 +220,7 @@ def mixed_radix_stability(dim: int = 64, train_length: int = 64, factor: float =
 PAIRS, FIRST, TRAINED = 16, 5, 64  # of the scoreboard's model: pair 5 is the first that does not go round in 64 bytes
 LEFT, RIGHT = 66, 629.2  # 35.2 for a pair: no coordinate lies half-way between two roundings
 TOP, HIGH = 64, 190  # the panel of the speeds
-FLOOR, BARS = 436, 120  # the panel of the shares
+FLOOR, BARS = 476, 120  # the panel of the shares
 MOST = 64  # the largest factor
 
 
@@ -219,9 +248,16 @@ def _rival(b: float) -> float:
 
 
 def _rival_line(b: float, factor: float) -> str:
-    """Its speeds, as far as the panel shows them."""
-    levels = (min(_y(_taken(t, 1) * _rival(b), factor), TOP + HIGH) for t in range(PAIRS))
-    return " ".join(f"{_x(t):.1f},{level + 1e-9:.1f}" for t, level in enumerate(levels))
+    """Its speeds, down to the border of the panel: there the line ends, also between two pairs."""
+    levels = [_y(_taken(t, 1) * _rival(b), factor) for t in range(PAIRS)]
+    places: list[tuple[float, float]] = []
+    for t, level in enumerate(levels):
+        if level > TOP + HIGH + 1e-6:  # never at pair 0
+            part = (TOP + HIGH - levels[t - 1]) / (level - levels[t - 1])
+            places.append((_x(t - 1 + part), TOP + HIGH))
+            break
+        places.append((_x(t), level))
+    return " ".join(f"{x + 1e-9:.1f},{y + 1e-9:.1f}" for x, y in places)
 
 
 def _bar(t: int, b: float) -> tuple[float, float]:
@@ -249,15 +285,22 @@ KNOB_SCRIPT = r"""
     const x = (t) => 66 + 35.2 * (t + 0.5), y = (s) => 64 + 190 * s * Math.log(k) / Math.log(64);
     const more = taken(5, b) / taken(5, 1);
     const lines = {
-      speed: (t) => y(taken(t, b)), flat: (t) => y(taken(t, 0)), rival: (t) => Math.min(y(taken(t, 1) * more), 254),
+      speed: (t) => y(taken(t, b)), flat: (t) => y(taken(t, 0)), rival: (t) => y(taken(t, 1) * more),
     };
     for (const [name, height] of Object.entries(lines)) {
-      const points = [...Array(16).keys()].map((t) => `${x(t).toFixed(1)},${(height(t) + 1e-9).toFixed(1)}`);
+      const points = [], point = (t, h) => points.push(`${(x(t) + 1e-9).toFixed(1)},${(h + 1e-9).toFixed(1)}`);
+      for (let t = 0; t < 16; t++) {
+        if (height(t) > 254 + 1e-6) {  // the line ends at the border of the panel
+          point(t - 1 + (254 - height(t - 1)) / (height(t) - height(t - 1)), 254);
+          break;
+        }
+        point(t, height(t));
+      }
       svg.querySelector("." + name).setAttribute("points", points.join(" "));
     }
     svg.querySelectorAll(".share").forEach((bar, t) => {
       const height = Math.min(120, 120 * 4 * own(t));
-      bar.setAttribute("y", (436 - height).toFixed(1));
+      bar.setAttribute("y", (476 - height + 1e-9).toFixed(1));
       bar.setAttribute("height", height.toFixed(1));
     });
     const fast = Math.pow(k, -taken(0, b)), reach = 1 + 63 * Math.pow(k, taken(5, b));
@@ -275,14 +318,15 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
     """Speeds and shares of the 16 pairs of the scoreboard's model under the exponent b, and those of its rival."""
     fast, reach, rival = _summary(exponent, factor)
     bars = "".join(
-        f'<rect class="share" x="{_x(t) - 12:.1f}" y="{_bar(t, exponent)[0]:.1f}" width="24" '
+        f'<rect class="share" x="{_x(t) - 12:.1f}" y="{_bar(t, exponent)[0] + 1e-9:.1f}" width="24" '
         f'height="{_bar(t, exponent)[1]:.1f}" fill="{BLUE}"/>'
         for t in range(PAIRS)
     )
     dotted = f'fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"'
     opened = LEFT + (RIGHT - LEFT) * FIRST / PAIRS
     svg = (
-        '<svg viewBox="0 0 640 480" style="width:100%;height:auto;background:none" font-family="sans-serif" '
+        '<svg viewBox="0 0 640 520" style="width:100%;max-width:500px;height:auto;background:none;'
+        'display:block;margin:auto" font-family="sans-serif" '
         'font-size="22" fill="#1a1a1a">'
         f'<text x="320" y="26" text-anchor="middle" font-weight="bold" class="title">'
         f"b = {exponent:g}, factor {factor}</text>"
@@ -300,7 +344,7 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f'<polyline class="speed" points="{_line(exponent, factor)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
         f'<text x="{LEFT}" y="{TOP + HIGH + 34}" class="fast">{fast}</text>'
         f'<text x="{LEFT}" y="{TOP + HIGH + 60}" class="fast-rival" fill="{ORANGE}">{rival}</text>'
-        f'<text x="{RIGHT}" y="{TOP + HIGH + 34}" text-anchor="end" class="reach">{reach}</text>'
+        f'<text x="{LEFT}" y="{TOP + HIGH + 86}" class="reach">{reach}</text>'
         f"{bars}"
         f'<line x1="{LEFT}" y1="{FLOOR}" x2="{RIGHT}" y2="{FLOOR}" stroke="#999"/>'
         f'<text x="{LEFT - 8}" y="{FLOOR - BARS + 14}" text-anchor="end">1/4</text>'
@@ -311,13 +355,14 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
     )
     alt = """Two panels for the 16 pairs of the model. Upper panel: speed against pair, on a logarithmic scale from 1
         down to 1/64. A blue curve for the chosen exponent b, a dotted grey line for b = 0, flat at 1 over the factor,
-        and a dashed orange line for equal shares with the same reach. Blue and orange cross at pair 5; for b below 1
-        orange is above blue before it. Pairs 5 to 15 are shaded: they do not go round in training. Lower panel: bars,
-        the share of the factor that each pair takes. They fall from left to right for b below 1, are equal at 1 and
-        rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.69 of its speed, the rival's 0.83, and
-        the reach is 195 of 512 bytes."""
+        and a dashed orange line for equal shares with the same reach, which ends where it leaves the panel. Blue and
+        orange cross at pair 5; for b below 1 orange is above blue before it. Pairs 5 to 15 are shaded: they do not go
+        round in training. Lower panel: bars, the share of the factor that each pair takes. They fall from left to right
+        for b below 1, are equal at 1 and rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.69 of
+        its speed, the rival's 0.83, and the reach is 195 of 512 bytes."""
     caption = """Blue: speed of each pair, and below it the pair's own share of log κ (bars end at a quarter). Orange:
         equal shares with the factor that reaches as far. Dotted: b = 0, PI. Shaded: hands that do not go round in 64
-        bytes. Move b from 1 down to 0: the reach grows, and the fastest hand pays more for it than the rival's."""
+        bytes. Move b from 1 down to 0: the reach grows, and the fastest hand pays more for it than the rival's. A line
+        that leaves the panel ends at its border."""
     knobs = (Knob("exponent", "exponent b", 0, 2, exponent, 0.125), Knob("factor", "factor κ", 2, MOST, factor))
     return Explorable("mixed-radix-knob", alt, caption, knobs, svg, KNOB_SCRIPT)
