@@ -139,6 +139,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 lambda n, w, k: math.floor(w + k * (n - 1 - w))
             ),
             "a number of tokens is whole: round down": lambda n, w, k: w + 1 + k * (n - 1 - w),
+            "add 1, since a text of L tokens has distances up to L - 1; then round down": (
+                lambda n, w, k: w + k * (n - 1 - w)
+            ),
+            "this is PI's, where every distance is divided by k: here those inside the window are not": (
+                lambda n, w, k: k * n
+            ),
             "a text of L tokens, trained on N: their largest distances are L - 1 and N - 1": (
                 lambda n, w, k: math.floor(w + k * (n - w))
             ),
@@ -162,6 +168,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "the slope belongs to the position, and 1 - slope to the window: you exchanged them": (
                 lambda i, w, s: w * s + (1 - s) * i
             ),
+            "this is the position of plain RoPE: the keys are turned by slope * j, so the query slows down too": (
+                lambda i, w, s: i
+            ),
+            "this is ReRoPE's, where the slope is 0: with a slope the keys move, and the query has to move with them": (
+                lambda i, w, s: w
+            ),
             "the position itself moves slowly too: multiply i by the slope": lambda i, w, s: w * (1 - s) + i,
         },
     ),
@@ -184,9 +196,14 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "the output is right; the other number must be a logarithm, of the sum of all exponentials": (
                 lambda parts: (_merge(parts)[0], max(lse for _, lse in parts))
             ),
+            "the output comes first, then the log-sum-exp: you exchanged them": lambda parts: _merge(parts)[::-1],
             "the maximum was taken off before the exponentials and not put back: the log-sum-exp is the whole one": (
                 lambda parts: (_merge(parts)[0], _merge(parts)[1] - max(lse for _, lse in parts))
             ),
+        },
+        raises={
+            OverflowError: "subtract the largest log-sum-exp first, and add it again at the end",
+            ZeroDivisionError: "a part counts by exp(lse), not by lse itself, which may be 0 or negative",
         },
     ),
     "grouped": Exercise(

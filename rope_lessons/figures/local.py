@@ -185,7 +185,7 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
     places = {"needle 0": "at the start", "needle 0.5": "in the middle", "needle 1": "before the\nquestion"}
     figure, axis = new_figure(height=3.5)
     said, width = [], 0.8 / len(names)
-    colours = (GREY, ORANGE, SKY, BLUE, GREEN)
+    colours = (GREY, ORANGE, GREEN, BLUE, SKY)
     for number, ((row, name), color) in enumerate(zip(names.items(), colours, strict=False)):
         found = [measured(lines, row, metric, length)[0] for metric in places]
         at = [place + width * (number - (len(names) - 1) / 2) for place in range(len(places))]

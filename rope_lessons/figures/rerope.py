@@ -97,26 +97,29 @@ def rerope_corner(window: int = 16, slope: float = 1 / 8, sigma: float = 8.0) ->
 
 @styled
 def rerope_relatives(
-    window: int = 16, group: int = 8, chunk: int = 24, query: int = 118
+    window: int = 16, group: int = 8, chunk: int | None = None, query: int = 118
 ) -> tuple[MatplotlibFigure, str]:
-    """The distances that one query is shown: Leaky ReRoPE, Self-Extend, and attention in chunks of its own count."""
+    """The distances that one query is shown: Leaky ReRoPE, Self-Extend, and with ``chunk`` dual chunk attention."""
     figure, axis = new_figure(height=4.2)
     key = torch.arange(query + 1)
     distance = query - key
     grouped = query // group - key // group + window - window // group
     self_extend = torch.where(distance < window, distance, grouped)
-    dual = _dual_chunk_distances(query + 1, chunk, chunk + window)[query]
     axis.plot(distance, leaky_distance(distance, window, 1 / group), color=GREY, label=f"Leaky, k = {group}")
     axis.plot(distance, self_extend, "o", color=BLUE, markersize=3, label=f"Self-Extend, G = {group}")
-    axis.plot(distance, dual, "^", color=ORANGE, markersize=3, label="dual chunk")
+    saw = ""
+    if chunk:
+        dual = _dual_chunk_distances(query + 1, chunk, chunk + window)[query]
+        axis.plot(distance, dual, "^", color=ORANGE, markersize=3, label="dual chunk")
+        saw = f"""Dual chunk attention follows the diagonal through the query's chunk and the next {window} tokens of
+            the chunk before, and then goes up and down like a saw, between {int(dual[: -2 * chunk].min())} and
+            {int(dual.max())}, one tooth for each chunk of {chunk}."""
     axis.set_xlabel(f"distance in the text, from query {query}")
     axis.set_ylabel("distance shown")
     legend_below(figure, axis, columns=3)
     alt = f"""The distance that RoPE is shown against the distance in the text, for query {query}. Leaky ReRoPE is a
         line with a bend at {window}. Self-Extend is a row of points: on the line up to {window - 1}, then a staircase
-        with steps of {group} beside it. Dual chunk attention follows the diagonal through the query's chunk and the
-        next {window} tokens of the chunk before, and then goes up and down like a saw, between
-        {int(dual[: -2 * chunk].min())} and {int(dual.max())}, one tooth for each chunk of {chunk}."""
+        with steps of {group} beside it. {saw}"""
     return figure, alt
 
 
@@ -171,27 +174,32 @@ def rerope_lengths(rows: Table, cases: Mapping[str, tuple[str, str]], top: float
 def rerope_coverage(
     found: Mapping[int, Mapping[int, float]], train_length: int = 64, length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """Needles found by Leaky ReRoPE against the length that its window and k cover.
+    """Needles found by Leaky ReRoPE, a cell for each window and k, with the length that the two cover.
 
     Args:
         found: for each window, percent of the needles for each k.
         train_length, length: of the texts in training and at test.
     """
-    figure, axis = new_figure(height=4.2)
+    ks = list(next(iter(found.values())))
+    figure, axis = new_figure(height=0.85 * len(found) + 1.0)
     said = []
-    for number, (window, by_k) in enumerate(found.items()):
-        covered = [window + 1 + k * (train_length - 1 - window) for k in by_k]
-        axis.plot(covered, list(by_k.values()), **_style(number + 1), label=f"w = {window}")
-        pairs = zip(by_k, covered, by_k.values(), strict=True)
-        said.append(f"w = {window}: " + ", ".join(f"k = {k} covers {n}, {y:.0f} percent" for k, n, y in pairs))
-    axis.axvline(length, color="black", linewidth=1, linestyle="--")
-    axis.text(length * 1.02, 3, f"the text, {length} bytes", va="bottom")
-    axis.set_ylim(-3, 106)
-    axis.set_xlabel("tokens that the theorem covers")
-    axis.set_ylabel("needles found, %")
-    legend_below(figure, axis, columns=3)
-    alt = f"""Needles found in texts of {length} bytes against the number of tokens that window and k cover, one line
-        for each window; a dashed line stands at {length}. {"; ".join(said)}."""
+    for row, (window, by_k) in enumerate(found.items()):
+        for column, (k, percent) in enumerate(by_k.items()):
+            covered = window + 1 + k * (train_length - 1 - window)
+            axis.add_patch(_square(column, row, TINTS["near"] if covered >= length else TINTS["beyond"]))
+            axis.text(column, row - 0.12, f"{percent:.0f} %", ha="center", va="center", fontsize=15, weight="bold")
+            axis.text(column, row + 0.27, f"{covered:,}", ha="center", va="center", fontsize=12)
+        cells = (f"k = {k} {'covers' if window + 1 + k * (train_length - 1 - window) >= length else 'does not cover'} "
+                 f"the text, {percent:.0f} percent" for k, percent in by_k.items())  # fmt: skip
+        said.append(f"w = {window}: " + ", ".join(cells))
+    axis.set(xlim=(-0.5, len(ks) - 0.5), ylim=(len(found) - 0.5, -0.5))
+    axis.set_xticks(range(len(ks)), [f"k = {k}" for k in ks])
+    axis.set_yticks(range(len(found)), [f"w = {window}" for window in found])
+    axis.tick_params(length=0)
+    axis.grid(False)
+    alt = f"""A grid with a row for each window and a column for each k. A cell has the percent of needles found in
+        texts of {length} bytes and the number of bytes that the two cover; cells that do not cover the text have
+        another colour. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -250,7 +258,7 @@ TINTS = {"near": "#cfe6f5", "far": "#fdeab8", "beyond": "#f0a585"}
 
 def _kind(distance: int, window: int, slope: float) -> str:
     bent = float(leaky_distance(torch.tensor(distance), window, slope))
-    return "beyond" if bent > TRAINED - 1 else "near" if distance < window else "far"
+    return "beyond" if bent > TRAINED - 1 + 1e-9 else "near" if distance < window else "far"
 
 
 def _cells(kind: str, window: int, slope: float) -> str:
@@ -263,8 +271,13 @@ def _cells(kind: str, window: int, slope: float) -> str:
     )
 
 
-def _number(value: float) -> str:
-    return f"{round(value, 2):g}"
+def _edge(kind: str) -> str:
+    """What was never seen has an edge as well: on a dark ground two of the tints are close."""
+    return f' stroke="{RED}" stroke-width="2"' if kind == "beyond" else ""
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return f"{round(value + 1e-9, digits):g}"
 
 
 def _method(window: int, slope: float) -> str:
@@ -273,8 +286,8 @@ def _method(window: int, slope: float) -> str:
     if slope == 0:
         return "ReRoPE" if window else "no order"
     if window == 0:
-        return "PI" if slope < 1 else "stretched"
-    return "Leaky ReRoPE" if slope < 1 else "InvLeaky"
+        return "PI"
+    return "Leaky ReRoPE"
 
 
 def _title(window: int, slope: float) -> str:
@@ -289,10 +302,10 @@ def _curve(window: int, slope: float) -> str:
 
 
 MATRIX_SCRIPT = r"""
-    const w = value.window, s = value.slope, size = 10, seen = 5;
+    const w = value.window, s = value.slope / 12, size = 10, seen = 5;
     const g = (x) => x < w ? x : w + s * (x - w);
-    const show = (x) => String(Number(x.toFixed(2)));
-    const kind = (d) => g(d) > seen ? "beyond" : d < w ? "near" : "far";
+    const show = (x, digits) => String(Number((x + 1e-9).toFixed(digits)));
+    const kind = (d) => g(d) > seen + 1e-9 ? "beyond" : d < w ? "near" : "far";
     const cells = { near: "", far: "", beyond: "" };
     let beyond = 0;
     for (let i = 0; i < size; i++) for (let j = 0; j <= i; j++) {
@@ -300,32 +313,42 @@ MATRIX_SCRIPT = r"""
       if (kind(i - j) === "beyond") beyond++;
     }
     for (const name in cells) svg.querySelector(".cells-" + name).setAttribute("d", cells[name]);
-    for (const text of svg.querySelectorAll("text[data-d]")) text.textContent = show(g(Number(text.dataset.d)));
+    for (const text of svg.querySelectorAll("text[data-d]")) text.textContent = show(g(Number(text.dataset.d)), 1);
     const points = [];
     for (let d = 0; d < size; d++) {
       points.push(`${(20 + 34 * d).toFixed(1)} ${(600 - 12 * Math.min(g(d), 10)).toFixed(1)}`);
     }
     svg.querySelector(".curve").setAttribute("d", "M" + points.join("L"));
     const method = s === 1 || w >= size ? "RoPE" : s === 0 ? (w ? "ReRoPE" : "no order") :
-      w === 0 ? (s < 1 ? "PI" : "stretched") : s < 1 ? "Leaky ReRoPE" : "InvLeaky";
-    svg.querySelector(".title").textContent = `${method}: up to ${show(g(size - 1))}, ${beyond} cells unseen`;
+      w === 0 ? "PI" : "Leaky ReRoPE";
+    svg.querySelector(".title").textContent = `${method}: up to ${show(g(size - 1), 2)}, ${beyond} cells unseen`;
+    const parts = [1, 2, 3, 4, 6, 12].find((n) => value.slope * n % 12 === 0);
+    write("slope", parts === 1 ? String(value.slope / 12) : `${value.slope * parts / 12}/${parts}`);
 """
 
 
-def rerope_matrix(window: int = 4, slope: float = 1.0) -> Explorable:
-    """The matrix of relative positions of ten tokens for a model trained on six, and the map behind it."""
+def rerope_matrix(window: int = 4, twelfths: int = 12) -> Explorable:
+    """The matrix of relative positions of ten tokens for a model trained on six, and the map behind it.
+
+    Args:
+        window: at the start.
+        twelfths: the slope at the start, times 12.
+    """
+    slope = twelfths / 12
     tints = "".join(
-        f'<path class="cells-{kind}" d="{_cells(kind, window, slope)}" fill="{tint}"/>' for kind, tint in TINTS.items()
+        f'<path class="cells-{kind}" d="{_cells(kind, window, slope)}" fill="{tint}"{_edge(kind)}/>'
+        for kind, tint in TINTS.items()
     )
     bent = leaky_distance(torch.arange(TOKENS), window, slope).tolist()
     numbers = "".join(
         f'<text x="{LEFT + CELL * j + 16.5:g}" y="{TOP + CELL * i + 22}" text-anchor="middle" data-d="{i - j}">'
-        f"{_number(bent[i - j])}</text>"
+        f"{_number(bent[i - j], 1)}</text>"
         for i in range(TOKENS)
         for j in range(i + 1)
     )
     legend = "".join(
-        f'<rect x="196" y="{y}" width="18" height="18" fill="{TINTS[kind]}"/><text x="220" y="{y + 15}">{name}</text>'
+        f'<rect x="196" y="{y}" width="18" height="18" fill="{TINTS[kind]}"{_edge(kind)}/>'
+        f'<text x="220" y="{y + 15}">{name}</text>'
         for y, kind, name in (
             (44, "near", "in the window"),
             (68, "far", "beyond the window"),
@@ -351,12 +374,12 @@ def rerope_matrix(window: int = 4, slope: float = 1.0) -> Explorable:
         distance as a curve. The model was trained on {TRAINED} tokens, so distances up to {TRAINED - 1} are known. At
         the start the slope is 1: every cell holds the true distance, and the ten cells with 6 to 9 in the lower left
         corner are marked as never seen. With a window of 4 and the slope 0, the corner holds 4 everywhere; with the
-        slope 1/4 it holds 4 to 5.25."""
+        slope 1/4 it holds 4.5 to 5.3."""
     caption = f"""A model trained on {TRAINED} tokens reads {TOKENS}. Set the slope to 0: ReRoPE, and the corner is
-        known again. Set the window to 0 and the slope to 0.5: PI, and no neighbours are one step apart. Then look
-        for the largest slope that leaves no cell unseen, with a window of 3, and with a window of 1."""
+        known again. Set the window to 0 and the slope to 1/2: PI, and nothing stays as it is. Then look for the largest
+        slope that leaves no cell unseen, with a window of 3, and with a window of 1."""
     knobs = (
         Knob("window", "window w", 0, TOKENS, window),
-        Knob("slope", "slope beyond it", 0, 2, slope, 0.25),
+        Knob("slope", "slope beyond it", 0, 12, twelfths),
     )
     return Explorable("rerope-matrix", alt, caption, knobs, svg, MATRIX_SCRIPT)
