@@ -168,8 +168,12 @@ def test_the_guide():
     assert percent("rope-window", "far copies") - percent("yarn", "far copies") == pytest.approx(4, abs=0.5)
     for column in (AT_HOME, LONG, FAR, OVER, NEEDLES):
         best = max(ROWS.values(), key=lambda row: -math.inf if row.values[column] is None else row.values[column])
-        assert best.name == ("Sinusoidal, squeezed" if column == OVER else "HWFA")
-    assert "It is best in every column but one" in LESSON
+        if column == AT_HOME:
+            assert best.values[column] - ROWS["HWFA"].values[column] < 0.5
+        else:
+            assert best.name == ("Sinusoidal, squeezed" if column == OVER else "HWFA")
+    assert "At 512 it is best in every column but one" in LESSON
+    assert "at home it is level with the best" in LESSON
     for name in ("PoSE, log n", "InvLeaky, moving window, log n"):
         assert 88 < ROWS[name].values[NEEDLES] < 92  # nine of ten
         assert ROWS[name].values[LONG] < percent(

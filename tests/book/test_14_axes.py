@@ -359,6 +359,15 @@ def test_what_the_lesson_says_of_the_scoreboard() -> None:
     assert f"loses {-ahead('rope')[0]:.0f} points" in LESSON
     assert "ALiBi wins {:.0f} ({:.1f} to {:.1f})".format(*ahead("alibi")) in LESSON
     assert "turns nothing, {:.0f} ({:.1f} to {:.1f})".format(*ahead("hwfa-w16")) in LESSON
+    assert f"T5's buckets lose {-ahead('t5')[0]:.0f}, although" in LESSON
+    assert "FIRE is ahead of its window by {:.0f} ({:.1f} to {:.1f})".format(*ahead("fire")) in LESSON
+    fire, window = (100 * summary.find(BOARD.where(rung="small"), row, "far copies", 512).mean  # type: ignore[union-attr]
+                    for row in ("fire", "rope-window"))  # fmt: skip
+    assert f"below the window of plain RoPE, {fire:.0f} against {window:.0f}" in LESSON
+    assert f"even with $\\log n$ {-ahead('nope-every-fourth-logn')[0]:.0f} points are gone" in LESSON
+    alone = [row for row in ("t5", "fire", "nope-every-fourth-logn") if set(BOARD.where(row=row)["seeds"]) == {1}]
+    assert len(alone) == 3
+    assert "have one seed each: their intervals are over documents alone" in LESSON
 
 
 def test_a_row_without_a_window_is_not_drawn() -> None:
