@@ -95,6 +95,9 @@ def test_rows_of_the_scoreboard() -> None:
     found = scoreboard.scoreboard_table(beyond, {"rope": "plain"}, columns=[("needle", 512)])
     assert found.below == {("plain", 0): "66 to 100"}
     assert "would pass 0 or 100" in found.caption
+    # What a row has not been asked, as a learned table beyond its end, is a dash.
+    found = scoreboard.scoreboard_table(BOARD, names, columns=[("natural", 64), ("needle", 512)])
+    assert repr(found).splitlines()[-1].split() == ["YaRN", "58.0", "–"]
     with pytest.raises(ValueError, match="pi"):
         scoreboard.scoreboard_table(BOARD, {"pi": "PI"})
 

@@ -96,7 +96,9 @@ def scoreboard_table(
     ends = {
         (name, at): f"{max(low, 0):.0f} to {min(high, 100):.0f}"
         for name, cells in found.items()
-        for at, (_, low, high) in enumerate(cells)
+        for at, cell in enumerate(cells)
+        if cell is not None
+        for _, low, high in [cell]
         if low < 0 or high > 100
     }
     shown = table(
