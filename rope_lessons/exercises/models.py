@@ -105,6 +105,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "the ramp's upper end is for hands that have been round: it does not make the road longer": (
                 lambda rope: _reaches(rope) * rope["high_freq_factor"]
             ),
+            "count tokens, not the steps between them, as the file does": (
+                lambda rope: 1 + rope["factor"] * (rope["original_max_position_embeddings"] - 1)
+            ),
             "that is the length before; slowed hands go farther": (
                 lambda rope: rope["original_max_position_embeddings"]
             ),

@@ -175,7 +175,7 @@ def _rows(model: Released) -> str:
         ("visible", _flat(near, "blue"), _grouped(model, _sight), any(near)),
         ("positions", _flat([axes] * len(layers), "blue"), "time, row and column" if axes else "0, 1, 2, …", axes),
     )
-    beyond = ", ".join(model.outside) or "nothing that we know of"
+    beyond = ", ".join(model.outside) or model.refused or "nothing that we know of"
     drawn = "".join(
         f'<div class="rl-model-row{"" if turned else " rl-still"}"><b>{name}</b>{strip}'
         f"<span>{html.escape(words)}</span></div>"
@@ -327,7 +327,9 @@ def _row(model: Released) -> SortableRow:
     more = {
         "frequencies": _grouped(model, _frequencies),
         "sees": _grouped(model, _sight),
-        "outside": "; ".join(f"{name}: {words}" for name, words in model.outside.items()) or "nothing that we know of",
+        "outside": "; ".join(f"{name}: {words}" for name, words in model.outside.items())
+        or model.refused
+        or "nothing that we know of",
         "plan": "read by `rl.plan_from_hf`" if model.refused is None else f"refused: {model.refused}",
         "source": "; ".join(f"[{source}]({source.url})" for source in model.sources)
         + (", in another program’s names" if model.what == "translated" else ""),
