@@ -67,7 +67,9 @@ def _unclipped(distance: int, buckets: int, farthest: int) -> int:
     return distance if distance < half else half + int(half * math.log(distance / half) / math.log(farthest / half))
 
 
-def _number(parts: Sequence[Part], *, widest: bool = True, count: bool = False, start: bool = True) -> list[list[int]]:
+def _number(
+    parts: Sequence[Part], *, widest: bool = True, count: bool = False, start: bool = True, frames_too: bool = False
+) -> list[list[int]]:
     found: list[list[int]] = []
     at = 0
     for part in parts:
@@ -78,7 +80,8 @@ def _number(parts: Sequence[Part], *, widest: bool = True, count: bool = False, 
         frames, rows, columns = part
         base = at if start else 0
         found += [[base + t, base + y, base + x] for t in range(frames) for y in range(rows) for x in range(columns)]
-        at += frames * rows * columns if count else max(rows, columns) if widest else rows
+        longest = max(frames, rows, columns) if frames_too else max(rows, columns)
+        at += frames * rows * columns if count else longest if widest else rows
     return found
 
 
@@ -139,8 +142,11 @@ EXERCISES: dict[str, Exercise | Lab] = {
     ),
     "multimodal": Exercise(
         reference=_number,
-        cases=[([2, (1, 2, 3), 1],), ([(1, 3, 2), 2],), ([1, (2, 2, 2), (1, 1, 4), 2],)],
+        cases=[([2, (1, 2, 3), 1],), ([(1, 3, 2), 2],), ([1, (2, 2, 2), (1, 1, 4), 2],), ([1, (5, 1, 2), 2],)],
         mistakes={
+            "the number of frames does not count: only rows and columns do": (
+                lambda parts: _number(parts, frames_too=True)
+            ),
             "what follows a picture goes on after its longer side, whichever that is": (
                 lambda parts: _number(parts, widest=False)
             ),

@@ -133,7 +133,8 @@ def museum_table() -> ResultTable:
         columns=("what a user saw", "wrong from"),
         rows=exhibits(),
         head="exhibit",
-        caption="Wrong: in some pair, the end of a unit vector is off by more than a tenth. Sizes as in the cells below"
+        caption="Wrong: in some pair, the end of a unit vector is off by more than a tenth, or the output differs. "
+        "Sizes as in the cells below"
         " and in the threads; a window of 4,096, and 2,048 tokens seen in training where the length matters.",
     )
 
