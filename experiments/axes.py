@@ -26,7 +26,7 @@ from rope_lessons.models import pictures
 from rope_lessons.sinusoidal import rope_frequencies
 
 SEEDS = (0, 1, 2, 3, 4)
-CONFIG = pictures.Config()
+CONFIG = pictures.PictureConfig()
 DIM, PAIRS = CONFIG.head_dim, CONFIG.head_dim // 2
 SHAPES = ((8, 8), (18, 8), (12, 12), (24, 24))  # rows and columns; the second and third have as many pixels
 WIDTHS = (6, 7, 8, 9, 10, 11)  # in training, for the controls; 12 is in none but the last
@@ -53,7 +53,7 @@ KINDS: dict[str, Callable[..., pictures.PictureModel]] = {
 }
 
 
-def measure_all(seeds: Sequence[int], config: pictures.Config, out: Path, fresh: bool) -> None:
+def measure_all(seeds: Sequence[int], config: pictures.PictureConfig, out: Path, fresh: bool) -> None:
     settings = {"config": asdict(config), "shapes": SHAPES, "widths": WIDTHS}
     result = Result(out / "axes.json", "axes", settings, {"rows": []}, fresh)
     for seed in seeds:

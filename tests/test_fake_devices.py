@@ -617,7 +617,7 @@ def test_recall(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("axes", "told"), [(1, True), (2, False), (0, False)])
 def test_pictures(axes: int, told: bool, watch: Watch) -> None:
-    config = pictures.Config(steps=1, batch=2)
+    config = pictures.PictureConfig(steps=1, batch=2)
     turned = numbers(axes, config.head_dim // 2, dtype=torch.float64) if axes else None
     made = moved(pictures.PictureModel(config, turned, learned=True, told=told))
     assert_on_cuda(pictures.loss(made, whole(2, 4, 5)))

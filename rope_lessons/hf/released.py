@@ -1,7 +1,7 @@
 """Released models: what their files say of positions, and the plan of each where the five knobs can say it.
 
 The settings are in ``data/models.json``, each with the file that it was read in: repository, path and revision. None is
-from memory. :func:`models` has all of them, :func:`known` one. Chapter 15.
+from memory. ``models`` has all of them, ``known`` one. Chapter 15.
 """
 
 from __future__ import annotations

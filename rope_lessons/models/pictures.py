@@ -23,7 +23,7 @@ ASKED = scheme("nope", causal=False)  # queries and keys are turned by the frequ
 
 
 @dataclass(frozen=True)
-class Config:
+class PictureConfig:
     symbols: int = 16  # so one answer in 16 is right by chance
     width: int = 64  # channels of a pixel
     heads: int = 2
@@ -49,7 +49,7 @@ class PictureModel(nn.Module):
         told: every pixel is told how many columns its picture has.
     """
 
-    def __init__(self, config: Config, frequencies: Tensor | None, learned: bool = False, told: bool = False):
+    def __init__(self, config: PictureConfig, frequencies: Tensor | None, learned: bool = False, told: bool = False):
         super().__init__()
         self.config, self.told = config, told
         self.symbols = nn.Embedding(config.symbols, config.width)
@@ -90,7 +90,7 @@ class PictureModel(nn.Module):
         return self.answer(found).unflatten(1, (rows, columns))
 
 
-def draw(config: Config, rows: int, columns: int, count: int, generator: torch.Generator) -> Tensor:
+def draw(config: PictureConfig, rows: int, columns: int, count: int, generator: torch.Generator) -> Tensor:
     """Pictures, int64 ``(count, rows, columns)``."""
     return torch.randint(config.symbols, (count, rows, columns), generator=generator)
 
@@ -104,7 +104,7 @@ def train(
     frequencies: Tensor | None,
     seed: int,
     *,
-    config: Config | None = None,
+    config: PictureConfig | None = None,
     columns: Sequence[int] = (),
     learned: bool = False,
     told: bool = False,
@@ -119,7 +119,7 @@ def train(
         columns: how many columns the pictures of training have, one of these for each step; ``side`` if none.
         device: where it trains; weights and pictures are drawn on the CPU.
     """
-    config = config or Config()
+    config = config or PictureConfig()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = PictureModel(config, frequencies, learned, told)

@@ -1,4 +1,4 @@
-"""A bias on the scores as a module of a model: what :mod:`rope_lessons.biases` computes, with the numbers that it
+"""A bias on the scores as a module of a model: what ``rl.biases`` computes, with the numbers that it
 learns. Chapter 14."""
 
 from __future__ import annotations

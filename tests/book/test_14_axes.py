@@ -162,7 +162,7 @@ def test_scores_of_rotations_that_do_not_commute() -> None:
 
 def test_the_stored_pictures() -> None:
     assert STORED["seeds"] == [0, 1, 2, 3, 4]
-    assert STORED["config"] == {**experiment.asdict(pictures.Config())}
+    assert STORED["config"] == {**experiment.asdict(pictures.PictureConfig())}
     assert {tuple(shape) for shape in STORED["shapes"]} == set(experiment.SHAPES)
     assert 18 * 8 == 12 * 12  # the tall picture has as many pixels as the wide one
     assert set(STORED["rows"]["kind"]) == set(experiment.KINDS)
@@ -170,7 +170,7 @@ def test_the_stored_pictures() -> None:
 
 def test_what_the_lesson_says_of_pictures() -> None:
     line = [fmean(found("line by line", *shape)) for shape in experiment.SHAPES]
-    chance = 100 / pictures.Config().symbols
+    chance = 100 / pictures.PictureConfig().symbols
     assert line[0] > 99.9
     assert line[1] > 99
     assert all(abs(value - chance) < 1 for value in line[2:])
@@ -222,7 +222,7 @@ def test_where_a_pixel_looks() -> None:
 
 def test_every_kind_is_built_and_tested() -> None:
     """A step of each: the shapes are right, the seeds tell trainings apart, and the table is stretched."""
-    config = pictures.Config(steps=1, batch=2)
+    config = pictures.PictureConfig(steps=1, batch=2)
     pixels = pictures.draw(config, 5, 7, 3, torch.Generator().manual_seed(0))
     for kind, build in experiment.KINDS.items():
         one, same, other = (build(seed=seed, config=config) for seed in (0, 0, 1))
@@ -233,7 +233,7 @@ def test_every_kind_is_built_and_tested() -> None:
 
 
 def test_the_table_is_found_by_line_where_the_picture_has_the_size_of_training() -> None:
-    model = pictures.PictureModel(pictures.Config(), None)
+    model = pictures.PictureModel(pictures.PictureConfig(), None)
     assert model.table is not None
     stretched = torch.nn.functional.interpolate(model.table, (8, 8), mode="bilinear", align_corners=True)
     torch.testing.assert_close(stretched, model.table)
