@@ -10,6 +10,7 @@ links to the generated notebooks, formulas without the network.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import platform
 import shutil
@@ -533,6 +534,23 @@ def shrink_icons(app: Sphinx, error: Exception | None) -> None:
         icons.shrink(Path(app.outdir))
 
 
+def compact(program: str) -> str:
+    """The search index without the blanks of its JSON: a seventh of what it weighs, on every reader's first page.
+
+    >>> compact('Search.setIndex({"titles": ["a b", "c"], "terms": {"x": 1}})')
+    'Search.setIndex({"titles":["a b","c"],"terms":{"x":1}})'
+    """
+    call, _, rest = program.partition("(")
+    index = json.loads(rest.rstrip().removesuffix(")"))
+    return f"{call}({json.dumps(index, separators=(',', ':'), ensure_ascii=False)})"
+
+
+def shrink_search(app: Sphinx, error: Exception | None) -> None:
+    path = Path(app.outdir) / "searchindex.js"
+    if error is None and app.builder.format == "html" and path.exists():
+        path.write_text(compact(path.read_text("utf8")), "utf8")
+
+
 def write_slides(app: Sphinx, error: Exception | None) -> None:
     """The openings of the lessons, for the teacher."""
     if error is None and app.builder.format == "html":
@@ -554,6 +572,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", write_theme)
     app.connect("build-finished", shrink_icons)
+    app.connect("build-finished", shrink_search)
     app.connect("build-finished", write_slides)
     app.add_css_file(THEME)
     app.add_transform(StripChapterNumber)

@@ -96,7 +96,7 @@ def picture_widths(trained: int = 8, low: int = 5, high: int = 14, rows: int = 4
     begin = trained + 4
     cells = "".join(_pixel(number, begin, size, at, trained, rows) for number in range(rows * high))
     svg = (
-        f'<svg viewBox="0 0 {size * high + 2} {size * (rows + 1)}" width="100%" font-size="14" text-anchor="middle" '
+        f'<svg viewBox="0 0 {size * high + 2} {size * (rows + 1)}" width="100%" font-size="15" text-anchor="middle" '
         f'style="background:none;filter:none;display:block;max-width:{1.3 * size * high:.0f}px;margin:auto">'
         f'<g transform="translate(1 1)">{cells}</g>'
         f'<text data-part="label" text-anchor="start" x="1" y="{size * rows + 22}" fill="#1a1a1a" font-size="15">'

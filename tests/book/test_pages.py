@@ -222,7 +222,7 @@ def explorable_problems(tab: Page) -> list[str]:
     found = []
     for figure, sent in zip(tab.locator(".rl-explorable:not(.rl-sortable)").all(), tab.evaluate(SENT), strict=True):
         picture = figure.locator(".rl-picture")
-        if picture.inner_html().replace(' data-look=""', "") != sent:  # the mark of ONE_OF_EACH_LOOK
+        if drawn(picture) != sent:
             found.append("the script does not draw the first frame of Python")
         for slider in figure.locator("input[type=range]").all():
             found += slider_problems(tab, slider, picture)
@@ -234,6 +234,11 @@ def explorable_problems(tab: Page) -> list[str]:
         for again in figure.locator("button[data-again]").all():
             found += again_problems(figure, again, picture)
     return found
+
+
+def drawn(picture: Locator) -> str:
+    """Without the marks of ONE_OF_EACH_LOOK, which a picture that is drawn anew has lost."""
+    return picture.inner_html().replace(' data-look=""', "")
 
 
 def slider_problems(tab: Page, slider: Locator, picture: Locator) -> list[str]:
@@ -253,12 +258,12 @@ def slider_problems(tab: Page, slider: Locator, picture: Locator) -> list[str]:
 
 def list_problems(choice: Locator, picture: Locator) -> list[str]:
     """Another choice changes the picture, and the first one restores it."""
-    name, value, before = choice.get_attribute("name"), choice.input_value(), picture.inner_html()
+    name, value, before = choice.get_attribute("name"), choice.input_value(), drawn(picture)
     choice.select_option(index=1 if choice.evaluate("(e) => e.selectedIndex") == 0 else 0)
-    if picture.inner_html() == before:
+    if drawn(picture) == before:
         return [f"the list {name} changes nothing"]
     choice.select_option(value=value)
-    return [] if picture.inner_html() == before else [f"the list {name} does not come back"]
+    return [] if drawn(picture) == before else [f"the list {name} does not come back"]
 
 
 def button_problems(tab: Page, figure: Locator, picture: Locator) -> list[str]:
