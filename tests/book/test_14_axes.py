@@ -107,7 +107,7 @@ def test_eq_axes_cross() -> None:
 def test_the_first_picture() -> None:
     seen = drawn.kernels()
     line = seen["read line by line"]
-    assert f"scores {line[15, 14]:.2f}, less than the far end of the row" in LESSON
+    assert f"scores {line[15, 14]:.2f}, where a pixel scores 1 with itself, less than the far end of the row" in LESSON
     assert float(line[15, 14]) < min(float(line[14, 0]), float(line[14, 27]))
     cross, spot = seen["a row and a column"], seen["slanted hands"]
     assert float(cross[14, 18] - cross[18, 18]) > 2 * float(spot[14, 18] - spot[18, 18])
