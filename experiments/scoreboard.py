@@ -10,10 +10,10 @@ Takes about 8 minutes of one CPU thread for a training, and 15 seconds for each 
 second rung half an hour, and two minutes for each row.
 
 What a model had right is kept in RUNG/TRAINING/seed-K.npz, a bit per byte, again after every row; so a new row tests
-that row alone, and a new metric that the text decides needs no model. The weights of seed 0 lie beside it in bfloat16,
-as they are tested; those of all seeds stay in .models until they are deleted. An interrupted training goes on from its
-last checkpoint, with the bits that it would have had. Trainings are in the order of their worth: all seeds of the main
-ones first.
+that row alone, and a new metric that the text decides needs no model. The weights of seed 0 of some trainings
+(rows.WEIGHTS) lie beside it in bfloat16, as they are tested; those of all stay in .models until they are deleted. An
+interrupted training goes on from its last checkpoint, with the bits that it would have had. Trainings are in the order
+of their worth: all seeds of the main ones first.
 
 The rungs small-tuned-P go on from the plain models of the rung small, at 512 bytes and with P percent of the bytes that
 these were trained with. Each method has the learning rate with which seed 0 is best on the validation text; the losses
@@ -99,7 +99,7 @@ def work(asked: Job, options: argparse.Namespace, corpus: text.Corpus, end: floa
     if job is None or found is None:
         return False
     model, windows = model_of(found), scoring.texts(corpus, job.tests)
-    if job.seed == 0 and not job.tuned:
+    if job.keeps_weights:
         export(model, found, job.path(options.out, "safetensors"))
     told, measured = kept(job, options.out, corpus)
     if told.get("checkpoint") != found.sha256:

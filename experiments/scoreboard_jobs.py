@@ -64,6 +64,10 @@ class Job:
         return RUNGS[self.rung].tuned
 
     @property
+    def keeps_weights(self) -> bool:
+        return self.rung == "small" and self.seed == 0 and self.training in rows.WEIGHTS
+
+    @property
     def base(self) -> Job:
         """The training whose model is tuned: the plain one, with the same seed."""
         return Job(self.rung.partition("-")[0], BASE, self.seed, self.steps, self.windows)

@@ -10,6 +10,7 @@ import pytest
 from experiments import scoreboard, scoreboard_jobs
 from rope_lessons.scoreboard import hits
 from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.scoreboard.rows import WEIGHTS
 from rope_lessons.stored import read_results
 
 
@@ -110,3 +111,21 @@ def test_a_learned_table_is_tested_as_far_as_it_goes() -> None:
     job = scoreboard_jobs.Job("small", "learned", 0)
     assert scoreboard_jobs.lengths_of(job, job.rows["learned"]) == (64,)
     assert scoreboard_jobs.lengths_of(job, job.rows["learned-pi"]) == (64, 128, 256, 512)
+
+
+def test_what_is_stored_has_the_weights_of_these_trainings_and_at_most_25_megabytes() -> None:
+    kept = {path.parent.name for path in scoreboard.STORED.rglob("*.safetensors")}
+    assert kept == set(WEIGHTS)
+    assert sum(path.stat().st_size for path in scoreboard.STORED.rglob("*") if path.is_file()) <= 25e6
+
+
+def test_weights_are_kept_of_the_first_seed_alone() -> None:
+    kept = [
+        job
+        for rung in RUNGS
+        for seed in (0, 1)
+        for job in [scoreboard_jobs.Job(rung, "rope", seed)]
+        if job.keeps_weights
+    ]
+    assert [str(job) for job in kept] == ["small, rope, seed 0"]
+    assert not scoreboard_jobs.Job("small", "nope", 0).keeps_weights
