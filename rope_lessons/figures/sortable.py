@@ -53,7 +53,8 @@ font-size:14px}}
 .rl-sortable tr{{display:grid;grid-template-columns:repeat(var(--rl-columns),minmax(0,1fr))}}
 .rl-sortable tbody th:first-child{{grid-column:1/-1;width:auto;border:0;font-weight:600;padding-top:8px}}
 .rl-sortable thead th{{overflow-wrap:anywhere;font-size:12px;padding-left:8px}}
-.rl-sortable thead th:first-child,.rl-sortable .rl-curve{{display:none}}
+.rl-sortable thead th:first-child{{grid-column:1/-1;width:auto;border:0;padding-left:0}}
+.rl-sortable .rl-curve{{display:none}}
 .rl-sortable tr.rl-more td{{grid-column:1/-1}}
 }}
 """.strip()
