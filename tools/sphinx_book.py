@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import platform
+import re
 import shutil
 from importlib import import_module
 from importlib.metadata import distribution, version
@@ -498,6 +499,19 @@ def name_folds(app: Sphinx, pagename: str, templatename: str, context: dict[str,
         )
 
 
+UNANSWERED = re.compile(r"… \S+: not answered yet")
+
+
+def drop_unanswered(app: Sphinx, doctree: nodes.document, docname: str) -> None:
+    """A page cannot be run: below an exercise there it says nothing that its answer is missing. A notebook does."""
+    if app.builder.format == "html":
+        for output in list(
+            doctree.findall(lambda node: "cell_output" in getattr(node, "attributes", {}).get("classes", ()))
+        ):
+            if UNANSWERED.match(output.astext().strip()):
+                output.parent.remove(output)
+
+
 THEME = "theme.css"
 
 # startup.js loads core.js and what mathjax3_config (_config.yml) asks for.
@@ -566,6 +580,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("env-updated", update_status)
     app.connect("env-updated", write_side_by_side)
     app.connect("doctree-resolved", terms.link_first)
+    app.connect("doctree-resolved", drop_unanswered)
     app.connect("html-page-context", link_notebook, priority=900)
     app.connect("html-page-context", repair_roles)
     app.connect("html-page-context", name_folds, priority=900)

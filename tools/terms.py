@@ -11,6 +11,7 @@ from typing import Any
 from docutils import nodes
 
 GLOSSARY = "book/glossary"
+FRONT = ("book/index", "book/quickstart")  # they come before any chapter
 # Words that are common in another sense, too: linked only where the text sets them in italic or bold.
 COMMON = frozenset(
     ["base", "cache", "closed", "control", "digit", "distance", "embedding", "exact match", "gap", "hand", "head",
@@ -59,10 +60,10 @@ def read(path: Path) -> list[Term]:
 
 
 def link_first(app: Any, doctree: nodes.document, docname: str) -> None:
-    """Link the first use of each term of this chapter to the glossary."""
+    """Link the first use of each term of this chapter to the glossary; on the first pages, of every term."""
     if GLOSSARY not in app.env.found_docs:
         return
-    terms = [term for term in read(Path(app.srcdir) / f"{GLOSSARY}.md") if term.chapter == docname]
+    terms = [term for term in read(Path(app.srcdir) / f"{GLOSSARY}.md") if term.chapter == docname or docname in FRONT]
     places = {name: anchor for (kind, name), (_, anchor) in app.env.get_domain("std").objects.items() if kind == "term"}
     for term in terms:
         used = next(_uses(doctree, term), None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from bs4 import BeautifulSoup
 from playwright.sync_api import Browser
 
 from tools import budgets, reading
@@ -12,6 +14,8 @@ from tools.project import ROOT, chapter_pages, chapters, is_lesson, page_name
 
 LESSONS = {path.stem: path for path in chapters(ROOT) if is_lesson(path)}
 PAGES = {page_name(path): path for path in chapter_pages(ROOT) if path.stem in LESSONS}
+
+FRONT = ("index", "quickstart", "reading_paths", "notation", "glossary", "cheat_sheet", "open_questions", "bug_museum")
 
 # What a lesson or its deeper page still exceeds.
 NOT_YET: dict[str, set[str]] = {}
@@ -221,6 +225,25 @@ def measured(browser: Browser, address: str) -> dict[str, str]:
 def test_built_page_keeps_its_budgets(name: str, server: str, browser: Browser) -> None:
     found = measured(browser, f"{server}/book/{name}.html")
     assert not excess(name, set(found)), found
+
+
+@pytest.mark.book
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["index", "quickstart"])
+def test_the_front_door_keeps_them_too(name: str, server: str, browser: Browser) -> None:
+    """But for the number of pictures: there is one for each thing that the page shows."""
+    found = measured(browser, f"{server}/book/{name}.html")
+    assert not found.keys() - {"pictures"}, found
+
+
+@pytest.mark.book
+@pytest.mark.parametrize("name", [*PAGES, *FRONT])
+def test_no_phrase_of_the_list_on_a_built_page(name: str, html: Path) -> None:
+    """What cells and stored results print counts, too."""
+    page = BeautifulSoup((html / "book" / f"{name}.html").read_text("utf8"), "html.parser")
+    article = page.select_one("article").get_text(" ")
+    found = [match[0] for phrase in budgets.PHRASES for match in re.finditer(phrase, article, re.IGNORECASE)]
+    assert found == []
 
 
 PICTURE = "<svg role=img aria-label=x width=300 height=200></svg>"
