@@ -242,6 +242,8 @@ def _legend(found: Sequence[_Dial], with_training: bool) -> str:
     kinds = {_step_kind(dial) for dial in found}
     samples += [(kind, words) for kind, words in (("rl-step", "one token"), ("rl-slow", "one token, slowed"))
                 if kind in kinds]  # fmt: skip
+    if kinds == {"rl-slow"}:  # no dial shows what a token was in training but the pale wedge behind
+        samples.append(("rl-ghost", "one token in training"))
     return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in samples)}</div>'
 
 
