@@ -41,11 +41,10 @@ __all__ = [
 
 @styled
 def mixed_radix_sharing(
-    exponents: Sequence[float] = (0.0, 0.5, 1.0), pairs: int = 4, factor: float = 8.0
+    exponents: Sequence[float] = (0.0, 0.5, 1.0, 1.5), pairs: int = 4, factor: float = 8.0
 ) -> tuple[MatplotlibFigure, str]:
     """How much each hand is slowed, and by whose share: a panel for each exponent."""
-    names = {0.0: "PI: the first takes all", 1.0: "equal shares"}
-    figure, axes = new_figure(len(exponents), 1, height=1.9 * len(exponents) + 0.6, sharex=True, squeeze=False)
+    figure, axes = new_figure(len(exponents), 1, height=1.6 * len(exponents) + 0.6, sharex=True, squeeze=False)
     said = []
     for axis, b in zip(axes[:, 0], exponents, strict=True):
         taken = [0.0, *(math.log2(factor) * ((t + 1) / pairs) ** b for t in range(pairs))]
@@ -55,10 +54,11 @@ def mixed_radix_sharing(
             axis.bar(hands, own, bottom=taken[t], color=color, width=0.7, label=f"share of hand {t}")
         axis.set_ylabel("slower by")
         axis.set_yticks(range(4), ["×1", "×2", "×4", "×8"] if factor == 8 else None)
-        axis.set_title(names.get(b, f"unequal shares, b = {b:g}"), fontsize=12, loc="left")
+        name = _way(b)
+        axis.set_title(name, fontsize=12, loc="left")
         axis.grid(axis="x", visible=False)
         slower = ", ".join(f"{2**level:.3g}" for level in taken[1:])
-        said.append(f"{names.get(b, f'b = {b:g}')}: {slower}")
+        said.append(f"{name}: {slower}")
     axes[-1, 0].set_xticks(range(pairs), [f"hand {t}" for t in range(pairs)])
     legend_below(figure, axes[0, 0], columns=2)
     alt = f"""Stacked bars for {pairs} hands, from fast to slow: how many times slower each turns, on a logarithmic
@@ -67,10 +67,16 @@ def mixed_radix_sharing(
     return figure, alt
 
 
+def _way(b: float) -> str:
+    if b in (0, 1):
+        return "equal shares" if b else "PI: the first takes all"
+    return f"unequal shares, larger ones {'first' if b < 1 else 'last'}"
+
+
 @styled
 def mixed_radix_counts(length: int = 1000, bases: Sequence[int] = (10, 10, 10)) -> tuple[MatplotlibFigure, str]:
     """How often each distance occurs in a causal triangle, and how often each value of each of its digits."""
-    figure, (top, bottom) = new_figure(2, 1, height=6.2)
+    figure, (top, bottom) = new_figure(2, 1, height=6.6, gridspec_kw={"hspace": 0.12})
     distance = torch.arange(length)
     count = length - distance
     top.fill_between(distance, count, color=SKY, alpha=0.6)
@@ -174,7 +180,7 @@ def mixed_radix_trade(found: Mapping[float, Mapping[float, Sequence[float]]]) ->
             axis.annotate(f"{factor:.3g}", (x, y), offset, textcoords="offset points", ha=side, color=color)
         points = zip(by_factor, home, far, strict=True)
         said.append(f"b = {b:g}: " + ", ".join(f"factor {factor:.3g}, {x:.0f} and {y:.0f}" for factor, x, y in points))
-    axis.margins(x=0.12, y=0.14)
+    axis.margins(x=0.18, y=0.14)
     axis.set_xlabel("right at 64 bytes, %")
     axis.set_ylabel("right at 512 bytes, %")
     legend_below(figure, axis, columns=3)
@@ -219,9 +225,9 @@ def mixed_radix_stability(dim: int = 64, train_length: int = 64, factor: float =
 
 PAIRS, FIRST, TRAINED = 16, 5, 64  # of the scoreboard's model: pair 5 is the first that does not go round in 64 bytes
 LEFT, RIGHT = 66, 629.2  # 35.2 for a pair: no coordinate lies half-way between two roundings
-TOP, HIGH = 64, 190  # the panel of the speeds
-FLOOR, BARS = 476, 120  # the panel of the shares
-MOST = 64  # the largest factor
+TOP, HIGH = 64, 216  # the panel of the speeds: 24 for a doubling
+FLOOR, BARS = 502, 120  # the panel of the shares
+MOST = 9  # doublings of the largest factor, 512
 
 
 def _taken(t: int, b: float) -> float:
@@ -235,7 +241,7 @@ def _x(t: float) -> float:
 
 def _y(taken: float, factor: float) -> float:
     """A logarithmic axis: speed 1 on top, 1 over the largest factor at the bottom, whatever κ is."""
-    return TOP + HIGH * taken * math.log(factor) / math.log(MOST)
+    return TOP + HIGH * taken * math.log2(factor) / MOST
 
 
 def _line(b: float, factor: float) -> str:
@@ -273,16 +279,16 @@ def _summary(b: float, factor: float) -> tuple[str, str, str]:
     # The small number rounds halves up, as the script's toFixed does with these values.
     return (
         f"fastest hand at {fast + 1e-9:.2f} of its speed",
-        f"reach {reach + 1e-9:.0f} of {TRAINED * factor:g} bytes",
-        f"the rival's at {rival + 1e-9:.2f}",
+        f"reach {reach + 1e-9:.0f} of {TRAINED}κ = {TRAINED * factor:g} bytes",
+        "the rival is the same line" if b == 1 else f"the rival's at {rival + 1e-9:.2f}",
     )
 
 
 KNOB_SCRIPT = r"""
-    const b = value.exponent, k = value.factor;
+    const b = value.exponent, k = Math.pow(2, value.factor);
     const taken = (t, e) => Math.pow((t + 1) / 16, e);
     const own = (t) => taken(t, b) - (t ? taken(t - 1, b) : 0);
-    const x = (t) => 66 + 35.2 * (t + 0.5), y = (s) => 64 + 190 * s * Math.log(k) / Math.log(64);
+    const x = (t) => 66 + 35.2 * (t + 0.5), y = (s) => 64 + 216 * s * value.factor / 9;
     const more = taken(5, b) / taken(5, 1);
     const lines = {
       speed: (t) => y(taken(t, b)), flat: (t) => y(taken(t, 0)), rival: (t) => y(taken(t, 1) * more),
@@ -290,8 +296,8 @@ KNOB_SCRIPT = r"""
     for (const [name, height] of Object.entries(lines)) {
       const points = [], point = (t, h) => points.push(`${(x(t) + 1e-9).toFixed(1)},${(h + 1e-9).toFixed(1)}`);
       for (let t = 0; t < 16; t++) {
-        if (height(t) > 254 + 1e-6) {  // the line ends at the border of the panel
-          point(t - 1 + (254 - height(t - 1)) / (height(t) - height(t - 1)), 254);
+        if (height(t) > 280 + 1e-6) {  // the line ends at the border of the panel
+          point(t - 1 + (280 - height(t - 1)) / (height(t) - height(t - 1)), 280);
           break;
         }
         point(t, height(t));
@@ -300,14 +306,15 @@ KNOB_SCRIPT = r"""
     }
     svg.querySelectorAll(".share").forEach((bar, t) => {
       const height = Math.min(120, 120 * 4 * own(t));
-      bar.setAttribute("y", (476 - height + 1e-9).toFixed(1));
+      bar.setAttribute("y", (502 - height + 1e-9).toFixed(1));
       bar.setAttribute("height", height.toFixed(1));
     });
     const fast = Math.pow(k, -taken(0, b)), reach = 1 + 63 * Math.pow(k, taken(5, b));
     const ofRival = Math.pow(k, -taken(0, 1) * more);
     svg.querySelector(".fast").textContent = `fastest hand at ${(fast + 1e-9).toFixed(2)} of its speed`;
-    svg.querySelector(".fast-rival").textContent = `the rival's at ${(ofRival + 1e-9).toFixed(2)}`;
-    svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of ${64 * k} bytes`;
+    svg.querySelector(".fast-rival").textContent =
+      b === 1 ? "the rival is the same line" : `the rival's at ${(ofRival + 1e-9).toFixed(2)}`;
+    svg.querySelector(".reach").textContent = `reach ${(reach + 1e-9).toFixed(0)} of 64κ = ${64 * k} bytes`;
     svg.querySelector(".bottom").textContent = `1/${k}`;
     svg.querySelector(".bottom").setAttribute("y", (y(1) + 7).toFixed(1));
     svg.querySelector(".title").textContent = `b = ${b}, factor ${k}`;
@@ -315,7 +322,14 @@ KNOB_SCRIPT = r"""
 
 
 def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
-    """Speeds and shares of the 16 pairs of the scoreboard's model under the exponent b, and those of its rival."""
+    """Speeds and shares of the 16 hands of the scoreboard's model under the exponent b, and those of its rival.
+
+    Args:
+        exponent: b at first.
+        factor: κ at first; a power of two from 2 to 512.
+    """
+    if factor not in [2**power for power in range(1, MOST + 1)]:
+        raise ValueError(f"factor must be a power of two from 2 to {2**MOST}, got {factor}")
     fast, reach, rival = _summary(exponent, factor)
     bars = "".join(
         f'<rect class="share" x="{_x(t) - 12:.1f}" y="{_bar(t, exponent)[0] + 1e-9:.1f}" width="24" '
@@ -325,7 +339,7 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
     dotted = f'fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"'
     opened = LEFT + (RIGHT - LEFT) * FIRST / PAIRS
     svg = (
-        '<svg viewBox="0 0 640 520" style="width:100%;max-width:500px;height:auto;background:none;'
+        '<svg viewBox="0 0 640 546" style="width:100%;max-width:500px;height:auto;background:none;'
         'display:block;margin:auto" font-family="sans-serif" '
         'font-size="22" fill="#1a1a1a">'
         f'<text x="320" y="26" text-anchor="middle" font-weight="bold" class="title">'
@@ -350,19 +364,20 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
         f'<text x="{LEFT - 8}" y="{FLOOR - BARS + 14}" text-anchor="end">1/4</text>'
         f'<text x="{LEFT - 8}" y="{FLOOR + 7}" text-anchor="end">0</text>'
         f'<text x="{RIGHT}" y="{FLOOR - BARS + 14}" text-anchor="end">own share of log κ</text>'
-        f'<text x="{LEFT}" y="{FLOOR + 28}">pair 0</text>'
-        f'<text x="{RIGHT}" y="{FLOOR + 28}" text-anchor="end">pair {PAIRS - 1}</text></svg>'
+        f'<text x="{LEFT}" y="{FLOOR + 28}">hand 0</text>'
+        f'<text x="{RIGHT}" y="{FLOOR + 28}" text-anchor="end">hand {PAIRS - 1}</text></svg>'
     )
-    alt = """Two panels for the 16 pairs of the model. Upper panel: speed against pair, on a logarithmic scale from 1
-        down to 1/64. A blue curve for the chosen exponent b, a dotted grey line for b = 0, flat at 1 over the factor,
+    alt = """Two panels for the 16 hands of the model. Upper panel: speed against hand, on a logarithmic scale from 1
+        down to 1/512. A blue curve for the chosen exponent b, a dotted grey line for b = 0, flat at 1 over the factor,
         and a dashed orange line for equal shares with the same reach, which ends where it leaves the panel. Blue and
-        orange cross at pair 5; for b below 1 orange is above blue before it. Pairs 5 to 15 are shaded: they do not go
-        round in training. Lower panel: bars, the share of the factor that each pair takes. They fall from left to right
+        orange cross at hand 5; for b below 1 orange is above blue before it. Hands 5 to 15 are shaded: they do not go
+        round in training. Lower panel: bars, the share of the factor that each hand takes. They fall from left to right
         for b below 1, are equal at 1 and rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.69 of
         its speed, the rival's 0.83, and the reach is 195 of 512 bytes."""
-    caption = """Blue: speed of each pair, and below it the pair's own share of log κ (bars end at a quarter). Orange:
-        equal shares with the factor that reaches as far. Dotted: b = 0, PI. Shaded: hands that do not go round in 64
-        bytes. Move b from 1 down to 0: the reach grows, and the fastest hand pays more for it than the rival's. A line
-        that leaves the panel ends at its border."""
-    knobs = (Knob("exponent", "exponent b", 0, 2, exponent, 0.125), Knob("factor", "factor κ", 2, MOST, factor))
+    caption = """Blue: the speed of each hand, and below it the hand's own share of log κ (bars end at a quarter).
+        Orange: the rival, down to the border. Dotted: PI. Shaded: open hands."""
+    knobs = (
+        Knob("exponent", "exponent b", 0, 2, exponent, 0.125),
+        Knob("factor", "factor κ", 1, MOST, round(math.log2(factor)), power=2),
+    )
     return Explorable("mixed-radix-knob", alt, caption, knobs, svg, KNOB_SCRIPT)
