@@ -339,9 +339,9 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
     dotted = f'fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="3 5"'
     opened = LEFT + (RIGHT - LEFT) * FIRST / PAIRS
     svg = (
-        '<svg viewBox="-10 0 650 546" style="width:100%;max-width:500px;height:auto;background:none;'
+        '<svg viewBox="-14 0 654 546" style="width:100%;max-width:500px;height:auto;background:none;'
         'display:block;margin:auto" font-family="sans-serif" '
-        'font-size="22" fill="#1a1a1a">'
+        'font-size="23" fill="#1a1a1a">'
         f'<text x="320" y="26" text-anchor="middle" font-weight="bold" class="title">'
         f"b = {exponent:g}, factor {factor}</text>"
         f'<rect x="{opened:.1f}" y="{TOP}" width="{RIGHT - opened:.1f}" height="{HIGH}" '
