@@ -83,13 +83,14 @@ class Lab:
 
     ``grade`` says what is missing, or ``""``; it raises :class:`WrongKind` for what is no answer. ``reference`` is a
     good answer; ``mistakes`` maps how a message begins to an answer that earns it, the naive one and one that cheats
-    among them.
+    among them. ``praise`` says what a good answer has reached.
     """
 
     grade: Callable[[Any], str]
     reference: Any
     mistakes: Mapping[str, Any]
     cases: Sequence[tuple] = ()
+    praise: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -168,7 +169,9 @@ def _graded(name: str, lab: Lab, answer: Any) -> Verdict:
     if answer is None or answer is ...:
         raise NotAnswered
     message = lab.grade(answer)
-    return Verdict(name, not message, message or "correct")
+    if message:
+        return Verdict(name, False, message)
+    return Verdict(name, True, f"correct: {lab.praise(answer)}" if lab.praise else "correct")
 
 
 def _results(exercise: Exercise, answer: Any) -> list:

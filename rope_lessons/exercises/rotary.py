@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -60,7 +61,22 @@ def _cut_interleaved(x, positions, frequencies):
 
 
 LAB_DIM, LAB_BACK, LAB_LENGTH = 16, 3, 8.0
-LAB_WANTED = {64: 75.0, 512: 45.0}  # tokens in the text: percent of the attention
+LAB_WANTED = {64: 85.0, 512: 80.0}  # tokens in the text: percent of the attention
+
+
+def _lab_attention(answer: Any, length: int) -> torch.Tensor:
+    """What the last token of a text gives to each distance, in percent."""
+    q, k = (torch.as_tensor(vector, dtype=torch.float64) for vector in answer)
+    frequencies = rope_frequencies(LAB_DIM)
+    query = apply_rotary(q[None], torch.tensor([length - 1]), frequencies, layout="interleaved")
+    keys = apply_rotary(k.expand(length, -1), torch.arange(length), frequencies, layout="interleaved")
+    return 100 * (keys @ query[0] / math.sqrt(LAB_DIM)).softmax(0).flip(0)
+
+
+def _lab_told(answer: Any) -> str:
+    """What the token three back gets; one decimal, so that what is just too little does not look enough."""
+    shares = {length: float(_lab_attention(answer, length)[LAB_BACK]) for length in LAB_WANTED}
+    return " and ".join(f"{share:.1f} % in {length} tokens" for length, share in shares.items())
 
 
 def _lab(answer: Any) -> str:
@@ -72,23 +88,23 @@ def _lab(answer: Any) -> str:
         raise WrongKind(f"query and key must be {LAB_DIM} finite numbers each, for every token the same")
     if max(float(q.norm()), float(k.norm())) > LAB_LENGTH + 1e-6:
         return f"an arrow is too long: neither q nor k may be longer than {LAB_LENGTH:g}"
-    frequencies = rope_frequencies(LAB_DIM)
-    found = {}
-    for length in LAB_WANTED:
-        last = torch.tensor([length - 1])
-        query = apply_rotary(q[None], last, frequencies, layout="interleaved")
-        keys = apply_rotary(k.expand(length, -1), torch.arange(length), frequencies, layout="interleaved")
-        weights = (keys @ query[0] / math.sqrt(LAB_DIM)).softmax(0)
-        found[length] = 100 * float(weights[-1 - LAB_BACK])
-    told = " and ".join(f"{share:.0f} % in {length} tokens" for length, share in found.items())
-    if found[64] < LAB_WANTED[64]:
-        return f"too little at home: {told}; {LAB_WANTED[64]:.0f} % in 64 tokens are wanted"
-    if found[512] < LAB_WANTED[512]:
-        return f"lost in the long text: {told}; {LAB_WANTED[512]:.0f} % in 512 tokens are wanted"
+    found = {length: _lab_attention(answer, length) for length in LAB_WANTED}
+    swapped = _lab_attention((k, q), 64)
+    if float(found[64][LAB_BACK]) < LAB_WANTED[64] / 2 < float(swapped[LAB_BACK]):
+        return f"query and key are swapped: the score is largest at a distance of −{LAB_BACK}, ahead of the query"
+    for length, place in ((64, "too little at home"), (512, "lost in the long text")):
+        if float(found[length][LAB_BACK]) < LAB_WANTED[length]:
+            others = found[length].clone()
+            others[LAB_BACK] = 0
+            rival = int(others.argmax())
+            return (
+                f"{place}: {_lab_told(answer)}; {LAB_WANTED[length]:.0f} % in {length} tokens are wanted, and there "
+                f"the distance {rival} takes {float(others[rival]):.1f} %"
+            )
     return ""
 
 
-def _lab_head(shares: list[float], back: int = LAB_BACK, length: float = LAB_LENGTH) -> tuple[Any, Any]:
+def _lab_head(shares: Sequence[float], back: int = LAB_BACK, length: float = LAB_LENGTH) -> tuple[Any, Any]:
     """Query and key whose arrows have these shares of the squared length, the key's ahead by ``back`` tokens."""
     size = (torch.tensor(shares, dtype=torch.float64) / sum(shares)).sqrt() * length
     angle = back * rope_frequencies(LAB_DIM)
@@ -99,15 +115,22 @@ def _lab_head(shares: list[float], back: int = LAB_BACK, length: float = LAB_LEN
 EXERCISES: dict[str, Exercise | Lab] = {
     "lab": Lab(
         grade=_lab,
-        reference=_lab_head([1, 1, 1, 1, 0, 0, 0, 0]),
+        reference=_lab_head([3, 1, 1, 1, 1, 0, 0, 0]),
         mistakes={
-            "too little at home: 49 %": _lab_head([1] * 8),
-            "too little at home: 0 %": (torch.ones(16) * 2, torch.ones(16) * 2),  # looks at itself
-            "lost in the long text": _lab_head([1, 1, 1, 0, 0, 0, 0, 0]),
+            # Equal shares, of however many pairs.
+            "too little at home: 48.8 % in 64 tokens and 45.8 % in 512 tokens": _lab_head([1] * 8),
+            "too little at home: 70.4 % in 64 tokens and 69.8 % in 512 tokens": _lab_head([1] * 5 + [0] * 3),
+            "too little at home: 79.1 % in 64 tokens and 50.5 % in 512 tokens": _lab_head([1] * 4 + [0] * 4),
+            "too little at home: 84.5 % in 64 tokens and 26.1 % in 512 tokens": _lab_head([1] * 3 + [0] * 5),
+            "too little at home: 0.4 %": (torch.ones(16) * 2, torch.ones(16) * 2),  # looks at itself
+            "lost in the long text: 90.6 % in 64 tokens and 44.9 % in 512 tokens; 80 % in 512 tokens are wanted, and "
+            "there the distance 380 takes 30.6 %": _lab_head([4, 3, 2, 1, 0, 0, 0, 0]),
+            "query and key are swapped": _lab_head([3, 1, 1, 1, 1, 0, 0, 0])[::-1],
             # Cheating: with long enough arrows any head is sharp.
             "an arrow is too long": _lab_head([1] * 8, length=100.0),
             "query and key must be 16 finite numbers": (torch.full((16,), math.inf), torch.ones(16)),
         },
+        praise=_lab_told,
     ),
     "turn": Exercise(
         reference=_turn,
@@ -118,6 +141,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "you overwrote x0 before x1 was computed: both results need the old x0": _turn_overwritten,
             "the angle is in radians": lambda a, b, angle: _turn(a, b, math.radians(angle)),
         },
+        raises={TypeError: "the angle is a Python float: take math.cos and math.sin"},
     ),
     "direction": Exercise(
         reference=6.0,
