@@ -33,6 +33,7 @@ __all__ = [
     "channel_pairs",
     "copier_reach",
     "pairs_add_up",
+    "peaks_return",
     "position_matrix",
     "rounding_errors",
     "score_against_distance",
@@ -137,6 +138,33 @@ def pairs_add_up(frequencies: Tensor, back: int = 3, reach: int = 64) -> tuple[M
         f"{back}, and their mean as a thick line, with one clear peak there. Below, the attention as bars: "
         f"{float(weights[back]):.0f} percent at distance {back}, at most "
         f"{float(torch.cat((weights[:back], weights[back + 1 :])).max()):.0f} percent anywhere else."
+    )
+
+
+@styled
+def peaks_return(found: Mapping[str, tuple[Tensor, int]], back: int = 3) -> tuple[MatplotlibFigure, str]:
+    """What heads that look ``back`` give to every distance of a long text: one panel for each name.
+
+    ``found`` has the percent at each distance, and how many distances the head was made for: these are shaded. The two
+    distances that get most are named.
+    """
+    figure, axes = new_figure(len(found), 1, height=2.2 * len(found) + 0.6, sharex=True)
+    said = []
+    for axis, (name, (percent, seen)) in zip(axes.flat, found.items(), strict=True):
+        axis.vlines(range(len(percent)), 0, percent.tolist(), color=BLUE, linewidth=2)
+        axis.axvspan(0, seen, color=ORANGE, alpha=0.25, linewidth=0)
+        most = percent.topk(2).indices.tolist()
+        for at in most:
+            axis.annotate(
+                f"{at}: {float(percent[at]):.0f} %", (at, float(percent[at])), (6, -4), textcoords="offset points"
+            )
+        axis.set(title=name, ylabel="attention, %", ylim=(0, 1.15 * float(percent.max())), xlim=(-8, len(percent)))
+        named = " and ".join(f"{float(percent[at]):.0f} percent at distance {at}" for at in most)
+        said.append(f"{name}, shaded to {seen}: {named}")
+    axes.flat[-1].set(xlabel="distance Δ = m − n")
+    return figure, (
+        f"Attention against the distance, from 0 to {len(percent) - 1}; the distances that the head was made for are "
+        f"shaded. Each panel has a bar at {back} and another tall one far outside the shade. {'. '.join(said)}."
     )
 
 
@@ -252,46 +280,62 @@ def _signed(number: float, digits: int = 0) -> str:
     return f"{number:.{digits}f}".replace("-", "−")
 
 
-def arrows(omega: float = math.pi / 12, query: int = 7, key: int = 3) -> Explorable:
+def arrows(degrees: int = 15, query: int = 7, key: int = 3) -> Explorable:
     """Two arrows of one pair, turned by their positions; the score sees only the angle between them."""
-    start_q, start_k = 0.0, math.pi / 6  # angles of the unturned query and key
-    centre_x, centre_y = WIDE / 2, 100
-    left, width, middle, height = 20, 320, 300, 70  # the box of the curve, below the dial
+    ahead, reach = math.pi / 6, 24  # from the unturned query to the unturned key; the largest distance
+    centre_x, centre_y = WIDE / 2, 104
+    left, width, middle, height = 32, 307.2, 312, 70  # the box of the curve, below the dial
+    omega = math.radians(degrees)
+
+    def point(angle: float, radius: float) -> tuple[str, str]:
+        return f"{centre_x + radius * math.cos(angle):.1f}", f"{centre_y - radius * math.sin(angle):.1f}"
 
     def arrow(name: str, angle: float, colour: str, width: int) -> str:
-        x, y = f"{centre_x + RADIUS * math.cos(angle):.1f}", f"{centre_y - RADIUS * math.sin(angle):.1f}"
+        x, y = point(angle, RADIUS)
         return (
             f'<line data-part="{name}" x1="{centre_x}" y1="{centre_y}" x2="{x}" y2="{y}" stroke="{colour}" '
             f'stroke-width="{width}" stroke-linecap="round"/>'
             f'<circle data-part="{name}-tip" cx="{x}" cy="{y}" r="{width + 2}" fill="{colour}"/>'
         )
 
-    angle_q, angle_k = start_q + query * omega, start_k + key * omega
-    distances = [quarter / 4 for quarter in range(-96, 97)]
-    xs = [left + width * (delta + 24) / 48 for delta in distances]
-    ys = [middle - height * math.cos(delta * omega + start_q - start_k) for delta in distances]
-    score = math.cos(angle_q - angle_k)
+    def tick(angle: int) -> str:
+        (x1, y1), (x2, y2) = (point(math.radians(angle), RADIUS + away) for away in (0, 5 if angle % 90 else 9))
+        return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="#999"/>'
+
+    def text(x: float, y: float, shown: str, anchor: str) -> str:
+        return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="14" fill="#222">{shown}</text>'
+
+    xs = [left + width * quarter / (8 * reach) for quarter in range(8 * reach + 1)]  # four points per position
+    ys = [middle - height * math.cos((quarter / 4 - reach) * omega - ahead) for quarter in range(8 * reach + 1)]
+    score = math.cos((query - key) * omega - ahead)
     ticks = "".join(
-        f'<line x1="{left + width * (at + 24) / 48:g}" y1="{middle}" x2="{left + width * (at + 24) / 48:g}" '
-        f'y2="{middle + 5}" stroke="#999"/><text x="{left + width * (at + 24) / 48:g}" y="{middle + 94}" '
-        f'text-anchor="middle" font-size="14" fill="#222">{_signed(at)}</text>'
-        for at in range(-24, 25, 12)
+        f'<line x1="{x:g}" y1="{middle}" x2="{x:g}" y2="{middle + 5}" stroke="#999"/>'
+        + text(x, middle + 94, _signed(at), "middle")
+        for at in range(-reach, reach + 1, 12)
+        for x in [left + width * (at + reach) / (2 * reach)]
     )
-    dot_x = left + width * (query - key + 24) / 48
+    levels = "".join(text(left - 6, middle - height * at + 5, _signed(at), "end") for at in (1, 0, -1))
+    turned = (
+        text(centre_x + RADIUS + 14, centre_y + 5, "0°", "start")
+        + text(centre_x, centre_y - RADIUS - 14, "90°", "middle")
+        + text(centre_x - RADIUS - 14, centre_y + 5, "180°", "end")
+    )
+    dot_x = left + width * (query - key + reach) / (2 * reach)
     svg = f"""
-<svg viewBox="0 0 {WIDE} 430" width="100%" font-family="sans-serif" font-size="17"
+<svg viewBox="0 0 {WIDE} 444" width="100%" font-family="sans-serif" font-size="17"
  style="background:none;filter:none;display:block;max-width:460px;margin:auto">
 <circle cx="{centre_x}" cy="{centre_y}" r="{RADIUS}" fill="none" stroke="#999" stroke-width="1.5"/>
-{arrow("q", angle_q, "#222", 9)}
-{arrow("k", angle_k, ORANGE, 4)}
+{"".join(map(tick, range(0, 360, 15)))}{turned}
+{arrow("q", query * omega, "#222", 9)}
+{arrow("k", key * omega + ahead, ORANGE, 4)}
 <text x="10" y="24" fill="#222">query</text><text x="10" y="48" fill="{ORANGE}">key</text>
-<text x="{left}" y="216" fill="#222">score against Δ = m − n</text>
+<text x="{left}" y="222" fill="#222">score against Δ = m − n</text>
 <line x1="{left}" y1="{middle}" x2="{left + width}" y2="{middle}" stroke="#999"/>
-<line x1="{left + width / 2}" y1="{middle - 74}" x2="{left + width / 2}" y2="{middle + 74}" stroke="#999"/>
-{ticks}
-<path d="{svg_path(xs, ys)}" fill="none" stroke="#444" stroke-width="2"/>
+<line x1="{left + width / 2:g}" y1="{middle - 74}" x2="{left + width / 2:g}" y2="{middle + 74}" stroke="#999"/>
+{ticks}{levels}
+<path data-part="curve" d="{svg_path(xs, ys)}" fill="none" stroke="#444" stroke-width="2"/>
 <circle data-part="dot" cx="{dot_x:.1f}" cy="{middle - height * score:.1f}" r="8" fill="{BLUE}" stroke="#222"/>
-<text data-part="label" x="{left}" y="424" fill="#222">Δ = {_signed(query - key)}, score = {_signed(score, 2)}</text>
+<text data-part="label" x="{left}" y="436" fill="#222">Δ = {_signed(query - key)}, score = {_signed(score, 2)}</text>
 </svg>"""
     script = f"""
 const part = (name) => svg.querySelector(`[data-part="${{name}}"]`);
@@ -301,27 +345,36 @@ const point = (name, angle) => {{
   part(name).setAttribute("x2", x); part(name).setAttribute("y2", y);
   part(name + "-tip").setAttribute("cx", x); part(name + "-tip").setAttribute("cy", y);
 }};
-const m = value.m + value.shift, n = value.n + value.shift, delta = m - n;
-point("q", {start_q} + m * {omega}); point("k", {start_k} + n * {omega});
-const score = Math.cos(delta * {omega} + {start_q - start_k});
-part("dot").setAttribute("cx", ({left} + {width} * (delta + 24) / 48).toFixed(1));
-part("dot").setAttribute("cy", ({middle} - {height} * score).toFixed(1));
-const signed = (x, digits) => x.toFixed(digits).replace("-", "−");
-part("label").textContent = `Δ = ${{signed(delta, 0)}}, score = ${{signed(score, 2)}}`;
-write("m", m); write("n", n);
+const omega = value.degrees * Math.PI / 180, m = value.m + value.shift, n = value.n + value.shift, delta = m - n;
+const scoreAt = (distance) => Math.cos(distance * omega - {ahead});
+const x = (distance) => ({left} + {width} * (distance + {reach}) / {2 * reach}).toFixed(1);
+const y = (distance) => ({middle} - {height} * scoreAt(distance)).toFixed(1);
+point("q", m * omega); point("k", n * omega + {ahead});
+const steps = Array.from({{length: {8 * reach + 1}}}, (_, quarter) => quarter / 4 - {reach});
+part("curve").setAttribute("d", "M" + steps.map((distance) => `${{x(distance)}} ${{y(distance)}}`).join("L"));
+part("dot").setAttribute("cx", x(delta)); part("dot").setAttribute("cy", y(delta));
+const signed = (number, digits) => number.toFixed(digits).replace("-", "−");
+part("label").textContent = `Δ = ${{signed(delta, 0)}}, score = ${{signed(scoreAt(delta), 2)}}`;
+const shifted = (at) => value.shift ? `${{at}} + ${{value.shift}} = ${{at + value.shift}}` : at;
+write("m", shifted(value.m)); write("n", shifted(value.n)); write("degrees", `${{value.degrees}}°`);
 """
     return Explorable(
         name="rotary-arrows",
         alt="A dial with two arrows of one pair, a thick query and a thin key, each turned by its position; below it "
-        "the score as a curve over the distance with a dot at the present distance. Moving one position turns one "
-        "arrow and moves the dot. Moving both by the same shift turns both arrows and leaves the dot where it is.",
+        f"the score as a curve over the distance from −{reach} to {reach}, with a dot at the present distance. At "
+        f"first each position turns by {degrees} degrees. Moving one position turns one arrow and moves the dot. "
+        "Moving both by the same shift turns both arrows and leaves the dot where it is. More degrees per position "
+        "make the waves of the curve shorter.",
         caption="Move one position: one arrow turns and the dot slides along the curve. Shift both: the arrows turn "
         "together and the score stays.",
         knobs=(
-            Knob("m", "query's position", 0, 24, query),
-            Knob("n", "key's position", 0, 24, key),
+            Knob("m", "query's position", 0, reach, query),
+            Knob("n", "key's position", 0, reach, key),
             Knob("shift", "shift both", 0, 42, 0),  # at 48, two turns, all would look as at 0
+            Knob("degrees", "degrees per position", 1, 90, degrees),
         ),
         svg=svg,
         script=script,
+        style="#rl-rotary-arrows output{flex-basis:7.5em}"  # wide enough for a sum
+        "@media (min-width:601px){#rl-rotary-arrows .rl-name{flex-basis:11em}}",
     )
