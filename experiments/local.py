@@ -17,10 +17,12 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from experiments import command
@@ -46,6 +48,7 @@ ROWS: dict[str, Method] = {
 }
 # "window" in METHODS is a window at test after RoPE in training; here the window is there in training too.
 TRAIN: dict[str, Plan] = {name: row.train for name, row in ROWS.items()} | {"window": ROWS["window"].test}
+FIT_STEPS = 120  # of the learned sinks: four texts of 256 bytes each
 WITHOUT_START = "rope without start"  # the same training as "rope", but no start byte: has it a sink?
 
 
@@ -180,6 +183,60 @@ def alibi_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     return [{"seed": seed, "loss": losses}]
 
 
+def first_values(model: byte_lm.ByteLM) -> list[Tensor]:
+    """The start byte's value in each layer, ``(1, heads, 1, head_dim)``: the same in every text, as it sees itself."""
+    values = []
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, row: Scheme) -> Tensor:
+        values.append(v)
+        return attention(q, k, v, row)
+
+    with torch.no_grad():
+        model(torch.full((1, 1), recall.START), None, attend)
+    return values
+
+
+def attend_with_sink(sinks: Tensor, values: Sequence[Tensor] | None) -> Callable[..., Tensor]:
+    """Attention with a learned sink: a number for each layer and head, with no value or with one. Layers in turn."""
+    layers = cycle(range(len(sinks)))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, row: Scheme) -> Tensor:
+        n = next(layers)
+        out, lse = attention(q, k, v, row, return_lse=True)
+        left = torch.sigmoid(lse - sinks[n].unsqueeze(-1)).unsqueeze(-1)
+        return left * out if values is None else left * out + (1 - left) * values[n]
+
+    return attend
+
+
+def learned_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
+    """Is a number enough of a sink? A window that loses the start byte, and for each head a number that is fitted on
+    training text while all weights stay: with no value, and with the value of the start byte."""
+    model = trained_model(models, "rope", seed)
+    model.requires_grad_(False)
+    reader: Any = recall.started(model)
+    plan = (scheme("window", dim=DIM, visible_window=WINDOW),) * 2
+    rows = []
+    for with_value in (False, True):
+        values = first_values(model) if with_value else None
+        sinks = torch.zeros(CONFIG.layers, CONFIG.heads, requires_grad=True)
+        steps = models.steps or FIT_STEPS
+        optimizer = torch.optim.Adam([sinks], lr=0.3)
+        down = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.02, steps)
+        for some in islice(byte_lm.batches(training_text(), replace(CONFIG, length=256, batch=4), seed), steps):
+            scores = reader(some[:, :-1], plan, attend_with_sink(sinks, values))
+            loss = F.cross_entropy(scores.transpose(1, 2), some[:, 1:])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            down.step()
+        attend = attend_with_sink(sinks.detach(), values)
+        found = [[round(value, 2) for value in layer] for layer in sinks.tolist()]
+        loss_long = measure(reader, windows, LENGTH, plan, attend=attend)["loss"]
+        rows.append({"seed": seed, "value": with_value, "sinks": found, "loss": loss_long})
+    return rows
+
+
 def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path, fresh: bool) -> None:
     settings = {
         "config": asdict(models.config(CONFIG)),
@@ -187,11 +244,13 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path
         "length": LENGTH,
         "questions": len(windows[::2]),
     }
-    empty: dict[str, list] = {"sinks": [], "attention": [], "rows": [], "alibi": []}
+    empty: dict[str, list] = {"sinks": [], "attention": [], "rows": [], "alibi": [], "learned": []}
     result = Result(out / "local.json", "local", settings, empty, fresh)
     for seed in seeds:
         if seed == 0 and result.lacks("attention", seed=0):
             result.add(attention=attention_rows(models, windows, 0))
+        if seed == 0 and result.lacks("learned", seed=0):
+            result.add(learned=learned_rows(models, windows, 0))
         for table, rows_of in (("sinks", sink_rows), ("rows", long_rows), ("alibi", alibi_rows)):
             if result.lacks(table, seed=seed):
                 result.add(**{table: rows_of(models, windows, seed)})
