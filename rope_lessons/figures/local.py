@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,28 +112,29 @@ def local_attention(panels: Mapping[str, Mapping[str, Any]]) -> tuple[Matplotlib
 
     Args:
         panels: by name, a row of the stored table: ``"weights"``, a list of ``i + 1`` weights for query ``i``, and
-            ``"first"``, the share of the first byte over all texts.
+            ``"first"``, the share of the first byte in the second half of all texts.
     """
-    figure, axes = new_figure(1, len(panels), height=3.9, sharey=True)
+    figure, axes = new_figure(1, len(panels), height=4.6)
     said = []
     for axis, (name, row) in zip(axes, panels.items(), strict=True):
         count = len(row["weights"])
         shown = torch.tensor([[*weights, *[0.0] * (count - len(weights))] for weights in row["weights"]])
         image = axis.imshow(shown.clamp(min=1e-4).sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
         axis.add_patch(Rectangle((-0.5, 0.5), 1, count - 1, fill=False, edgecolor=ORANGE, linewidth=2))
-        axis.set_title(f"{name}\nfirst byte: {100 * row['first']:.0f} %")
+        here = float(shown[1:, 0].mean())  # the first query has nothing but the first byte
+        axis.set_title(f"{name}\nfirst byte: {100 * here:.0f} % here")
         axis.set_xlabel("key")
+        axis.set_ylabel("query")
         axis.grid(False)
-        said.append(f"{name}: {100 * row['first']:.0f} percent on the first byte")
-    axes[0].set_ylabel("query")
+        said.append(f"{name}: {100 * here:.0f} percent in the picture, {100 * row['first']:.0f} percent later")
     ticks = (0, 0.01, 0.1, 0.3, 1)
-    bar = figure.colorbar(image, ax=axes, fraction=0.05, ticks=[tick**0.5 for tick in ticks])
-    bar.ax.set_yticklabels([f"{tick:g}" for tick in ticks])
+    bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.7, aspect=35, ticks=[tick**0.5 for tick in ticks])
+    bar.ax.set_xticklabels([f"{tick:g}" for tick in ticks])
     bar.set_label("weight (square-root scale)")
     alt = f"""Attention weights of one head as pictures, one row per query and one column per key, for the first
-        {count} bytes; an outline marks the column of the first byte. Share of the weight that it gets from queries
-        in the second half of the texts: {"; ".join(said)}. Where that share is large, the column is filled from top to
-        bottom."""
+        {count} bytes; an outline marks the column of the first byte. Share of the weight that it gets from the queries
+        after it, and from queries in the second half of all texts: {"; ".join(said)}. Where that share is large, the
+        column is filled from top to bottom."""
     return figure, alt
 
 
@@ -205,34 +207,38 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
 
 
 @styled
-def local_hybrid(layers: int = 4, full: int = 2, window: int = 5, cap: int = 10) -> tuple[MatplotlibFigure, str]:
-    """Who sees whom in each layer of HWFA2 at test: windows everywhere, and in one layer everything, far keys capped.
+def local_hybrid(layers: int = 4, window: int = 5, cap: int = 10) -> tuple[MatplotlibFigure, str]:
+    """Who sees whom in each layer of HWFA, and of HWFA2 at test: windows everywhere, and in one layer everything.
 
     Args:
-        layers: of the model.
-        full: the layer that sees everything, counted from 0.
+        layers: of the model. HWFA's last layer sees everything, HWFA2's middle one.
         window: of the others.
-        cap: distances beyond it are shown as this one.
+        cap: distances beyond it are shown as this one, in HWFA2.
     """
-    figure, axes = new_figure(1, layers, height=2.0, sharey=True, width_ratios=[1] * layers)
-    for number, axis in enumerate(axes):
-        edge, beyond = (cap, ORANGE) if number == full else (window, "#e4e4e4")
-        for i in range(20):
-            near = min(edge, i + 1)
-            axis.barh(i, near, left=i + 1 - near, height=1.06, color=BLUE, linewidth=0)
-            axis.barh(i, i + 1 - near, left=0, height=1.06, color=beyond, linewidth=0)
-        axis.set_xlim(0, 20)
-        axis.set_ylim(19.5, -0.5)
-        axis.set_aspect("equal")
-        axis.set_title(f"layer {number + 1}", fontsize=12)
-        axis.set_xticks([])
-        axis.set_yticks([])
-        axis.grid(False)
-    axes[0].set_ylabel("query")
-    alt = f"""{layers} triangles side by side, one for each layer: rows are queries, columns keys. In all layers but
-        number {full + 1} only a narrow band along the diagonal is blue, the window, and the
-        rest is grey. There everything is seen: a broader blue band along the diagonal, and all that is farther away in
-        orange."""
+    middle = layers // 2
+    figure, axes = new_figure(2, layers, height=4.2, sharey=True, width_ratios=[1] * layers)
+    for row, name, full in zip(axes, ("HWFA", "HWFA2"), (layers - 1, middle), strict=True):
+        for number, axis in enumerate(row):
+            for i in range(20):
+                near = min(cap if number == full else window, i + 1)
+                colour = BLUE
+                if number == full and name == "HWFA":
+                    near, colour = i + 1, GREEN
+                beyond = ORANGE if number == full else "#e4e4e4"
+                axis.barh(i, near, left=i + 1 - near, height=1.06, color=colour, linewidth=0)
+                axis.barh(i, i + 1 - near, left=0, height=1.06, color=beyond, linewidth=0)
+            axis.set_xlim(0, 20)
+            axis.set_ylim(19.5, -0.5)
+            axis.set_aspect("equal")
+            axis.set_title(f"layer {number + 1}", fontsize=12)
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.grid(False)
+        row[0].set_ylabel(name)
+    alt = f"""Two rows of {layers} triangles, one for each layer: rows of a triangle are queries, columns keys. In all
+        layers but one only a narrow band along the diagonal is blue, the window, and the rest is grey. Above, HWFA: in
+        layer {layers} everything is seen, green throughout. Below, HWFA2: in layer {middle + 1} everything is seen, a
+        broader blue band along the diagonal, and all that is farther away in orange."""
     return figure, alt
 
 
@@ -283,7 +289,7 @@ CACHE_SCRIPT = r"""
 """
 
 
-def local_cache(losses: Mapping[str, float], home: float, token: int = AT, policy: str = "all") -> Explorable:
+def local_cache(losses: Mapping[str, float], home: float, token: int = AT, policy: str = "window") -> Explorable:
     """A cache of keys that fills and evicts, byte by byte, under four policies, with what each costs.
 
     Args:
@@ -311,15 +317,15 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         parts.append(
             f'<rect class="slot{j}" x="{x}" y="150" width="{SLOT}" height="32" fill="{fill}" stroke="#d0d0d0"/>'
             f'<text class="key{j}" x="{x + SLOT // 2}" y="173">{_shown(STREAM[seen[j][0]]) if used else ""}</text>'
-            f'<text class="far{j}" x="{x + SLOT // 2}" y="206">{seen[j][1] if used else ""}</text>'
+            f'<text class="far{j}" x="{x + SLOT // 2}" y="204" font-size="19">{seen[j][1] if used else ""}</text>'
         )
     title = f"Byte {token} sees {len(seen)} keys, the farthest at {max(far for _, far in seen)}"
     svg = (
-        '<svg viewBox="0 0 600 268" style="width:100%;height:auto;background:none" font-family="sans-serif" '
+        '<svg viewBox="0 0 600 290" style="width:100%;height:auto;background:none" font-family="sans-serif" '
         f'font-size="21" fill="#1a1a1a"><text x="300" y="24" text-anchor="middle" font-weight="bold" class="title">'
         f'{title}</text><text x="10" y="64">the text</text><text x="10" y="140">the cache</text>'
-        f'<text x="590" y="234" text-anchor="end">distances that the query sees</text>'
-        f'<text x="300" y="262" text-anchor="middle" font-weight="bold" class="loss">'
+        f'<text x="590" y="232" text-anchor="end">distances that the query sees</text>'
+        f'<text x="300" y="280" text-anchor="middle" font-weight="bold" class="loss">'
         f"512 bytes read like this: {shown[policy]} nats per byte</text>"
         f'<g text-anchor="middle">{"".join(parts)}</g></svg>'
     )
@@ -330,11 +336,10 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         distance that one turns red; closed up, it stays at {CACHED}. Nats per byte at 512 bytes: everything
         {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
         {shown["closed up"]}; at home {home:.2f}."""
-    caption = f"""Press "a window", move the slider, and watch bytes leave the cache; then try the other buttons. Red: a
-        distance that training never showed. Green: the first byte, kept. The drawing has a window of {CACHED} and
-        pretends that training had {KNOWN} bytes. The loss does not follow the slider: it was measured once for each
-        button, with a window of 32, on a small model that was trained on 64 bytes and has {home:.2f} nats per byte
-        there."""
+    caption = f"""Move the slider, and watch bytes leave the cache; then press the other buttons. Red: a distance that
+        training never showed. Green: the first byte, kept. The drawing has a window of {CACHED}, after a training on
+        {KNOWN} bytes. The number was measured with a window of 32, after a training on 64 ({home:.2f} nats there), once
+        for each button: it does not follow the slider."""
     knobs = (
         Choice(
             "policy",
@@ -342,8 +347,8 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
             {
                 "all": "everything",
                 "window": "a window",
-                "true": "… and the first byte",
-                "closed up": "… moved up close",
+                "true": "… + first byte",
+                "closed up": "… moved up",
             },
             policy,
         ),
@@ -358,90 +363,96 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
     return Explorable("local-cache", alt, caption, knobs, svg, script)
 
 
-# --- the explorable: a Λ-mask, and what the last token can know through several layers ---------------------------
+# --- the explorable: what the last token can know through several layers of windows ------------------------------
 
-TOKENS, CELL, LEFT, TOP = 24, 20, 96, 44
-
-
-def _visible(i: int, j: int, window: int, sinks: int) -> bool:
-    return j <= i and (i - j < window or j < sinks)
+TOKENS, CELL, LEFT, TOP, STEP, MOST = 24, 20, 100, 44, 42, 6  # STEP: from one layer to the next; MOST: layers
 
 
-def _reached(window: int, sinks: int, layers: int) -> list[int]:
-    """Tokens whose content can be in the state of the last token after some layers."""
-    reached = {TOKENS - 1}
+def _reached(window: int, layers: int) -> list[list[int]]:
+    """Tokens whose state the last token's end depends on: after all layers, after one less, …, in the text."""
+    reached = [[TOKENS - 1]]
     for _ in range(layers):
-        reached = {j for j in range(TOKENS) if any(_visible(i, j, window, sinks) for i in reached)}
-    return sorted(reached)
+        oldest = max(0, min(reached[-1]) - window + 1)
+        reached.append(list(range(oldest, TOKENS)))
+    return reached
+
+
+def _height(level: int) -> int:
+    """Where the cells of a layer begin; level 0 is the text, at the bottom."""
+    return TOP + STEP * (MOST - level)
 
 
 def _cells(cells: Sequence[tuple[int, int]]) -> str:
-    """The ``d`` attribute of squares at (row, column)."""
-    return "".join(f"M{LEFT + CELL * j + 1} {TOP + CELL * i + 1}h18v18h-18z" for i, j in cells)
+    """The ``d`` attribute of squares at (level, token)."""
+    return "".join(f"M{LEFT + CELL * j + 1} {_height(level)}h18v18h-18z" for level, j in cells)
 
 
-def _title(window: int, sinks: int, layers: int) -> str:
-    count = len(_reached(window, sinks, layers))
+def _rays(reached: Sequence[Sequence[int]], window: int) -> str:
+    """From the oldest state of each layer down to all that its window sees."""
+    found, layers = "", len(reached) - 1
+    for depth, tokens in enumerate(reached[:-1]):
+        level, i = layers - depth, tokens[0]
+        for j in range(max(0, i - window + 1), i + 1):
+            found += f"M{LEFT + CELL * i + 10} {_height(level) + 18}L{LEFT + CELL * j + 10} {_height(level - 1)}"
+    return found
+
+
+def _title(count: int, layers: int) -> str:
     return f"Through {layers} layer{'' if layers == 1 else 's'} the last token can know {count} of {TOKENS}"
 
 
 LOCAL_SCRIPT = r"""
-    const w = value.window, S = value.sinks, n = value.layers, size = 24;
-    const visible = (i, j) => j <= i && (i - j < w || j < S);
-    const cells = (list) => list.map(([i, j]) => `M${96 + 20 * j + 1} ${44 + 20 * i + 1}h18v18h-18z`).join("");
-    let reached = new Set([size - 1]);
-    for (let layer = 0; layer < n; layer++) {
-      const next = new Set();
-      for (const i of reached) for (let j = 0; j < size; j++) if (visible(i, j)) next.add(j);
-      reached = next;
+    const w = value.window, n = value.layers, size = TOKENS;
+    const x = (j) => LEFT + CELL * j, y = (level) => TOP + STEP * (MOST - level);
+    let oldest = size - 1, cells = "", rays = "";
+    for (let level = n; level >= 0; level--) {
+      for (let j = oldest; j < size; j++) cells += `M${x(j) + 1} ${y(level)}h18v18h-18z`;
+      if (level === 0) break;
+      const next = Math.max(0, oldest - w + 1);
+      for (let j = next; j <= oldest; j++) rays += `M${x(oldest) + 10} ${y(level) + 18}L${x(j) + 10} ${y(level - 1)}`;
+      oldest = next;
     }
-    const near = [], sink = [];
-    for (let i = 0; i < size; i++) for (let j = 0; j <= i; j++) {
-      if (i - j < w) near.push([i, j]); else if (j < S) sink.push([i, j]);
-    }
-    svg.querySelector(".near").setAttribute("d", cells(near));
-    svg.querySelector(".sink").setAttribute("d", cells(sink));
-    const row = [...reached].sort((a, b) => a - b).map((j) => [size + 1, j]);
-    svg.querySelector(".reached").setAttribute("d", cells(row));
+    svg.querySelector(".reached").setAttribute("d", cells);
+    svg.querySelector(".rays").setAttribute("d", rays);
+    for (let level = 1; level <= MOST; level++)
+      svg.querySelector(`.level${level}`).setAttribute("opacity", level <= n ? 1 : 0.25);
     svg.querySelector(".title").textContent =
-      `Through ${n} layer${n === 1 ? "" : "s"} the last token can know ${reached.size} of ${size}`;
+      `Through ${n} layer${n === 1 ? "" : "s"} the last token can know ${size - oldest} of ${size}`;
 """
 
 
-def local_reach(window: int = 5, sinks: int = 0, layers: int = 3) -> Explorable:
-    """A causal window with sinks as a picture, and the tokens that the last one can know through several layers."""
-    size = range(TOKENS)
-    causal = _cells([(i, j) for i in size for j in range(i + 1)])
-    near = _cells([(i, j) for i in size for j in range(i + 1) if i - j < window])
-    sink = _cells([(i, j) for i in size for j in range(i + 1) if i - j >= window and j < sinks])
-    row = [(TOKENS + 1, j) for j in size]
-    reached = _cells([(TOKENS + 1, j) for j in _reached(window, sinks, layers)])
-    bottom = TOP + CELL * (TOKENS + 1)
+def local_reach(window: int = 5, layers: int = 3) -> Explorable:
+    """A stack of windows, and what the last token can know through it: a cone that widens from layer to layer."""
+    reached = _reached(window, layers)
+    green = _cells([(layers - depth, j) for depth, tokens in enumerate(reached) for j in tokens])
+    bottom, parts = _height(0) + 18, []
+    for level in range(MOST + 1):
+        name = f"layer {level}" if level else "the text"
+        parts.append(
+            f'<g class="level{level}" opacity="{1 if level <= layers else 0.25}">'
+            f'<text x="{LEFT - 8}" y="{_height(level) + 17}" text-anchor="end">{name}</text>'
+            f'<path d="{_cells([(level, j) for j in range(TOKENS)])}" fill="#e4e4e4"/></g>'
+        )
     svg = (
-        f'<svg viewBox="0 0 600 {bottom + 60}" style="width:100%;height:auto;background:none" '
+        f'<svg viewBox="0 0 600 {bottom + 32}" style="width:100%;height:auto;background:none" '
         'font-family="sans-serif" font-size="21" fill="#1a1a1a">'
         f'<text x="300" y="26" text-anchor="middle" font-weight="bold" class="title">'
-        f"{_title(window, sinks, layers)}</text>"
-        f'<path d="{causal}" fill="#e4e4e4"/>'
-        f'<path d="{near}" fill="{BLUE}" class="near"/><path d="{sink}" fill="{ORANGE}" class="sink"/>'
-        f'<path d="{_cells(row)}" fill="#e4e4e4"/><path d="{reached}" fill="{GREEN}" class="reached"/>'
-        f'<text x="{LEFT - 8}" y="{TOP + 15}" text-anchor="end">query 0</text>'
-        f'<text x="{LEFT - 8}" y="{TOP + CELL * TOKENS - 5}" text-anchor="end">{TOKENS - 1}</text>'
-        f'<text x="{LEFT - 8}" y="{bottom + 16}" text-anchor="end">knows</text>'
-        f'<text x="{LEFT}" y="{bottom + 46}">key 0</text>'
-        f'<text x="{LEFT + CELL * TOKENS}" y="{bottom + 46}" text-anchor="end">{TOKENS - 1}</text></svg>'
+        f"{_title(len(reached[-1]), layers)}</text>{''.join(parts)}"
+        f'<path d="{_rays(reached, window)}" fill="none" stroke="{GREEN}" stroke-width="1.5" class="rays"/>'
+        f'<path d="{green}" fill="{GREEN}" class="reached"/>'
+        f'<text x="{LEFT}" y="{bottom + 24}">token 0</text>'
+        f'<text x="{LEFT + CELL * TOKENS}" y="{bottom + 24}" text-anchor="end">{TOKENS - 1}</text></svg>'
     )
-    alt = f"""A triangle of {TOKENS} rows, one for each query, with a cell for every key at or before it. Cells in the
-        window are blue, a band along the diagonal; sinks that have left the window are orange, columns at the left;
-        what a query does not see is grey. Below, a row of {TOKENS} cells: those that the last token can know through
-        the layers are green. With a window of 5, no sinks and 3 layers these are the last 13 of {TOKENS}; with one sink
-        the first token is among them too, whatever the window."""
-    caption = """Blue: the window of each query. Orange: sinks that have left the window. Green: tokens whose content
-        can have reached the last one. Window 5 and 3 layers: 4 · 3 + 1 = 13 tokens. Add a layer, and 4 more turn green.
-        Add a sink, and one token at the left turns green, no other."""
-    knobs = (
-        Knob("window", "window", 1, 12, window),
-        Knob("sinks", "sinks", 0, 4, sinks),
-        Knob("layers", "layers", 1, 6, layers),
-    )
-    return Explorable("local-reach", alt, caption, knobs, svg, LOCAL_SCRIPT)
+    alt = f"""Rows of {TOKENS} cells, one row for the text at the bottom and one for the states after each of up to
+        {MOST} layers above it. After the last layer one cell is green, that of the last token; in each row below more
+        are green, those that its state depends on: a cone that widens by the window less one per layer. Lines lead
+        from the oldest green cell of each row to those that its window sees. With a window of 5 and 3 layers the cone
+        reaches the last 13 of {TOKENS} tokens."""
+    caption = """Green: what the last token's state depends on, from its last layer down to the text. Window 5 and 3
+        layers: 4 · 3 + 1 = 13 tokens. Add a layer, and the cone reaches 4 further."""
+    knobs = (Knob("window", "window", 1, 12, window), Knob("layers", "layers", 1, MOST, layers))
+    numbers = {"TOKENS": TOKENS, "CELL": CELL, "LEFT": LEFT, "TOP": TOP, "STEP": STEP, "MOST": MOST}
+    script = LOCAL_SCRIPT
+    for name, number in numbers.items():
+        script = re.sub(rf"\b{name}\b", str(number), script)
+    return Explorable("local-reach", alt, caption, knobs, svg, script)
