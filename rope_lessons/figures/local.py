@@ -114,12 +114,12 @@ def local_attention(panels: Mapping[str, Mapping[str, Any]]) -> tuple[Matplotlib
         panels: by name, a row of the stored table: ``"weights"``, a list of ``i + 1`` weights for query ``i``, and
             ``"first"``, the share of the first byte in the second half of all texts.
     """
-    figure, axes = new_figure(1, len(panels), height=4.6)
+    figure, axes = new_figure(1, len(panels), height=4.3)
     said = []
     for axis, (name, row) in zip(axes, panels.items(), strict=True):
         count = len(row["weights"])
         shown = torch.tensor([[*weights, *[0.0] * (count - len(weights))] for weights in row["weights"]])
-        image = axis.imshow(shown.clamp(min=1e-4).sqrt(), cmap=SEQUENTIAL, vmin=0, vmax=1)
+        image = axis.imshow(shown.clamp(min=1e-4).sqrt().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=1)
         axis.add_patch(Rectangle((-0.5, 0.5), 1, count - 1, fill=False, edgecolor=ORANGE, linewidth=2))
         here = float(shown[1:, 0].mean())  # the first query has nothing but the first byte
         axis.set_title(f"{name}\nfirst byte: {100 * here:.0f} % here")
@@ -216,7 +216,7 @@ def local_hybrid(layers: int = 4, window: int = 5, cap: int = 10) -> tuple[Matpl
         cap: distances beyond it are shown as this one, in HWFA2.
     """
     middle = layers // 2
-    figure, axes = new_figure(2, layers, height=4.2, sharey=True, width_ratios=[1] * layers)
+    figure, axes = new_figure(2, layers, height=3.8, sharey=True, width_ratios=[1] * layers)
     for row, name, full in zip(axes, ("HWFA", "HWFA2"), (layers - 1, middle), strict=True):
         for number, axis in enumerate(row):
             for i in range(20):
@@ -244,8 +244,8 @@ def local_hybrid(layers: int = 4, window: int = 5, cap: int = 10) -> tuple[Matpl
 
 # --- the explorable: a cache that evicts, byte by byte -----------------------------------------------------------
 
-STREAM = "▸def area(w, h): ret"  # the first stands for the start byte
-SLOT, CACHED, KNOWN, AT = 29, 6, 8, 14  # width of a box; bytes of the window; distances of training; the first position
+STREAM = "▸def mul(w, h): re"  # the first stands for the start byte
+SLOT, CACHED, KNOWN, AT = 32, 6, 8, 14  # width of a box; bytes of the window; distances of training; the first position
 
 
 def _cached(i: int, policy: str) -> list[tuple[int, int]]:
@@ -317,7 +317,7 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         parts.append(
             f'<rect class="slot{j}" x="{x}" y="150" width="{SLOT}" height="32" fill="{fill}" stroke="#d0d0d0"/>'
             f'<text class="key{j}" x="{x + SLOT // 2}" y="173">{_shown(STREAM[seen[j][0]]) if used else ""}</text>'
-            f'<text class="far{j}" x="{x + SLOT // 2}" y="204" font-size="19">{seen[j][1] if used else ""}</text>'
+            f'<text class="far{j}" x="{x + SLOT // 2}" y="206">{seen[j][1] if used else ""}</text>'
         )
     title = f"Byte {token} sees {len(seen)} keys, the farthest at {max(far for _, far in seen)}"
     svg = (
@@ -398,7 +398,7 @@ def _rays(reached: Sequence[Sequence[int]], window: int) -> str:
 
 
 def _title(count: int, layers: int) -> str:
-    return f"Through {layers} layer{'' if layers == 1 else 's'} the last token can know {count} of {TOKENS}"
+    return f"{layers} layer{'' if layers == 1 else 's'}: the last token can know {count} of {TOKENS}"
 
 
 LOCAL_SCRIPT = r"""
@@ -417,7 +417,7 @@ LOCAL_SCRIPT = r"""
     for (let level = 1; level <= MOST; level++)
       svg.querySelector(`.level${level}`).setAttribute("opacity", level <= n ? 1 : 0.25);
     svg.querySelector(".title").textContent =
-      `Through ${n} layer${n === 1 ? "" : "s"} the last token can know ${size - oldest} of ${size}`;
+      `${n} layer${n === 1 ? "" : "s"}: the last token can know ${size - oldest} of ${size}`;
 """
 
 
