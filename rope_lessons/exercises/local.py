@@ -42,6 +42,11 @@ def _cache(i: int, window: int, sinks: int) -> list[tuple[int, int]]:
     return [(j, len(kept) - 1 - place) for place, j in enumerate(kept)]
 
 
+def _kept_twice(i: int, window: int, sinks: int) -> list[tuple[int, int]]:
+    kept = [*range(min(sinks, i + 1)), *range(max(0, i - window + 1), i + 1)]
+    return [(j, len(kept) - 1 - place) for place, j in enumerate(kept)]
+
+
 def _holds(heads: int, head: int, share: float) -> int:
     return math.ceil(math.log(1 / (1 - share)) / 2 ** (-8 * head / heads))
 
@@ -62,6 +67,7 @@ def _weights(extended: tuple[Tensor, Tensor]) -> Tensor:
 
 
 LAB_LAYERS, LAB_LENGTH = 4, 512
+LAB_LOOKS_UP = 1  # the layer whose head finds needles, counted from 0
 LAB_KEYS, LAB_NEEDLES, LAB_BYTES = 600, 90.0, 63.0  # keys of all layers together; percent of needles and of all bytes
 
 
@@ -69,6 +75,31 @@ def lab_plan(windows: list[int | None]) -> tuple[Scheme, ...]:
     """A layer for each answer: a window, or for None everything, with ReRoPE of half the training length and log n†."""
     far = scheme("rerope", dim=32, window=32, scale=LogN(64, clip=True))
     return tuple(far if size is None else scheme("window", dim=32, visible_window=size) for size in windows)
+
+
+@torch.no_grad()
+def lab_heads() -> list[list[float]]:
+    """Where the lab's model looks a number up: for each layer the weight in % that each of its heads, asked for the
+    last digit, puts on that digit in the middle of the text. All layers see everything; mean of four texts.
+    """
+    from rope_lessons.engine import attention
+    from rope_lessons.lab.table.passkey import QUESTION, passkey_windows
+    from rope_lessons.scoreboard import live
+
+    tokens = passkey_windows(live.windows()[:4, : LAB_LENGTH + 1], 0.5)
+    asked = [bytes(row).index(QUESTION.split("{")[0].encode()) for row in tokens.tolist()]
+    digit = torch.tensor([[place + len(QUESTION.format("12345")) - 1] for place in asked])
+    found = []
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, row: Scheme, **options: Any) -> Tensor:
+        units = torch.eye(k.shape[2]).expand(*k.shape[:3], -1)  # values that are unit vectors: out come the weights
+        weights = attention(q, k, units, row, **options)[:, :, -1]  # of the query for the last digit
+        on_digit = weights.gather(2, digit[:, None].expand(-1, weights.shape[1], 1)).mean((0, 2))
+        found.append([round(100 * float(weight), 1) for weight in on_digit])
+        return attention(q, k, v, row, **options)
+
+    live.load()(tokens[:, :-1], lab_plan([None] * LAB_LAYERS), attend=attend)
+    return found
 
 
 def _lab(answer: Any) -> str:
@@ -86,6 +117,8 @@ def _lab(answer: Any) -> str:
     found = live.percent(model, plan, texts, LAB_LENGTH, "needle")
     right = live.percent(model, plan, texts, LAB_LENGTH)
     told = f"with {keys} keys you find {found:.0f} % of the needles and predict {right:.0f} % of the bytes"
+    if found < LAB_NEEDLES and None in answer and answer[LAB_LOOKS_UP] is not None:
+        return f"the full layer is in a place where this model does not look up: {told}"
     if found < LAB_NEEDLES:
         return f"the needles are lost: {told}; {LAB_NEEDLES:.0f} % of the needles are wanted"
     if right < LAB_BYTES:
@@ -101,7 +134,14 @@ EXERCISES: dict[str, Exercise | Lab] = {
         grade=_lab,
         reference=[16, None, 16, 16],
         mistakes={
-            "the needles are lost: with 560 keys you find 33 %": [16, 16, 16, None],  # as HWFA would have it
+            # As HWFA would have it.
+            "the full layer is in a place where this model does not look up: with 560 keys you find 33 %": [
+                16,
+                16,
+                16,
+                None,
+            ],
+            "the near text suffers: with 532 keys you find 100 %": [16, None, 2, 2],
             "the needles are lost: with 256 keys": [64, 64, 64, 64],
             "too much memory: your layers keep 2048 keys": [None, None, None, None],
             # Cheating: a "window" of the whole text is no window.
@@ -140,6 +180,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "this is the number of tokens in the field; the question is the number of the first of them": (
                 lambda last, window, layers: (window - 1) * layers + 1
+            ),
+            "this is one layer: what it hands on has seen window - 1 further, so multiply by the layers": (
+                lambda last, window, layers: max(0, last - (window - 1))
             ),
             "there is no token before 0: cut off there": lambda last, window, layers: last - (window - 1) * layers,
             "one too many: (window - 1) * layers steps back from `last`, and `last` itself is in the field": (
@@ -204,6 +247,10 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "this is LM-Infinite: there all sinks are at the distance `window`. A cache keeps them apart": (
                 lambda i, window, sinks: [(j, min(i - j, window)) for j in range(i + 1) if j < sinks or i - j < window]
             ),
+            "your window counts the sinks: it does not include them, so window + sinks tokens are kept": (
+                lambda i, window, sinks: _cache(i, max(1, window - sinks), sinks)
+            ),
+            "a token that is a sink and in the window is kept twice: list every token once": _kept_twice,
             "your cache keeps one token too many: the query itself is one of the window": (
                 lambda i, window, sinks: _cache(i, window + 1, sinks)
             ),
@@ -215,6 +262,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "this is the share beyond n tokens, not within: use 1 - share": (
                 lambda heads, head, share: math.ceil(math.log(1 / share) / 2 ** (-8 * head / heads))
+            ),
+            "a whole number of tokens: round up": lambda heads, head, share: (
+                math.log(1 / (1 - share)) / 2 ** (-8 * head / heads)
+            ),
+            "8 is divided by the number of heads: the slopes are 2**-h for 8 heads only": (
+                lambda heads, head, share: math.ceil(math.log(1 / (1 - share)) * 2**head)
             ),
             "natural logarithm: the weights are powers of e": (
                 lambda heads, head, share: math.ceil(math.log10(1 / (1 - share)) / 2 ** (-8 * head / heads))
