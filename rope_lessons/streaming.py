@@ -17,6 +17,10 @@ def streaming_attention(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tens
     that have left the window, seen from the place of the query in the cache. The scores of the sinks are
     ``(seq, sinks)``.
 
+    It reads a whole text and is no cache. The distances depend on the place of the query in the cache, not on
+    :math:`i - j` alone, so no scheme and no :class:`~rope_lessons.KVCache` has them. To decode, keep the last keys and
+    the sinks unrotated, and count anew at every step, as ``my_streaming`` in the chapter does.
+
     Args:
         q: ``(batch, heads, seq, head_dim)``, not turned.
         k, v: ``(batch, kv_heads, seq, …)``, ``kv_heads`` dividing ``heads``.

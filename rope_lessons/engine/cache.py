@@ -40,7 +40,10 @@ class KVCache:
     - plain schemes (slope 1, or a window of 0): one turned key a token;
     - a bent distance: one far-ready key :math:`\mathbf{R}(\text{slope}\cdot j\,\boldsymbol\omega)\mathbf{k}_j` a token,
       and the near-ready keys :math:`\mathbf{R}(j\boldsymbol\omega)\mathbf{k}_j` of the last ``window`` tokens;
-    - a visible window: the sinks and the last ``visible_window`` tokens, however long the text gets;
+    - a visible window: the sinks and the last ``visible_window`` tokens, however long the text gets. The sinks of
+      ``scheme("lambda", …)`` keep their true distances; with a bent distance of slope 0 they are capped, which is
+      LM-Infinite. StreamingLLM counts anew in the cache: :func:`~rope_lessons.streaming.streaming_attention` says why
+      that is no scheme;
     - frequencies that depend on the length (dynamic NTK): keys as they came, all turned anew at every step. With
       ``length=`` the frequencies are fixed, and turned keys are kept instead.
 
