@@ -360,7 +360,7 @@ def test_attention_figure_gives_the_share_of_its_own_picture():
     drawn = figures.local_attention({"no start byte": other, "start byte": row})
     assert f"start byte: {here} percent in the picture, {100 * row['first']:.0f} percent later" in drawn.alt
     assert drawn.figure.axes[1].get_title().endswith(f"first byte: {here} % here")
-    assert "56 % in the picture, which has one text of seed 0" in LESSON
+    assert "(In the picture, the beginning of one text, it is 56 %.)" in LESSON
     assert "The outlined column is the first byte." in LESSON
 
 
