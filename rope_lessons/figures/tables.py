@@ -139,7 +139,7 @@ def table(
     if len(places) != len(columns):
         raise ValueError(f"digits must be {len(columns)} numbers, one for each column, got {digits!r}")
     shown = {
-        name: tuple("–" if v is None else f"{v:.{n}f}" for v, n in zip(values, places, strict=True))
+        name: tuple("–" if v is None else f"{v:.{n}f}".replace("-", "−") for v, n in zip(values, places, strict=True))
         for name, values in rows.items()
     }
     below = {
