@@ -414,22 +414,25 @@ SCRIPT = r"""
 """
 
 
-def _says(found: Sequence[_Dial], length: int) -> str:
+def _says(found: Sequence[_Dial], length: int, train_length: int) -> str:
     red = sum(dial.new > 0 for dial in found)
     first = found[0]
     shown = f"{red} of {len(found)} hands show new angles" if red else "No hand shows a new angle"
     now = "as in training" if _step_kind(first) == "rl-step" else f"not {_degrees(first.plain_step)} as in training"
-    return f"{shown} within {length} tokens. One token turns the first hand by {first.token}, {now}."
+    slowed, longer = found[-1].plain_step / found[-1].step, length / train_length
+    enough = f"; {longer:.3g} would do" if longer > 1 else ", for nothing"
+    last = f" The last hand is slowed {slowed:.3g} times{enough}." if slowed > longer * (1 + 1e-9) else ""
+    return f"{shown} within {length} tokens. One token turns the first hand by {first.token}, {now}.{last}"
 
 
-def _frame(label: str, found: Sequence[_Dial], length: int) -> dict[str, Any]:
+def _frame(label: str, found: Sequence[_Dial], says: str) -> dict[str, Any]:
     """What the script draws: texts, and for each dial [seen, new, step, slowed?, hand, hand at a new angle?, step]."""
     numbers = [
         [f"{dial.seen:.2f}", f"{dial.new:.2f}", f"{dial.step:.2f}", int(_step_kind(dial) == "rl-slow"),
          f"{dial.hands[0]:.1f}", int("rl-out" in _hand_kind(dial, 0)), dial.token]
         for dial in found
     ]  # fmt: skip
-    return {"label": label, "says": _says(found, length), "dials": numbers}
+    return {"label": label, "says": says, "dials": numbers}
 
 
 def dials_explorable(
@@ -443,6 +446,7 @@ def dials_explorable(
     method: str = "none",
     length: int | None = None,
     factor: int | None = None,
+    caption: str | None = None,
     name: str = "dials",
 ) -> Explorable:
     """The dials to play with: buttons for the method, the length of the text and the factor.
@@ -454,6 +458,7 @@ def dials_explorable(
         methods: by the word on the button, a function from the factor to the frequencies; :func:`dial_methods` by
             default.
         method, length, factor: what is chosen at first; the longest text and the largest factor by default.
+        caption: below the picture; by default it says all that is drawn.
         name: of the explorable; two on one page need two names.
 
     Returns:
@@ -485,20 +490,21 @@ def dials_explorable(
     frames: dict[str, Any] = {}
     for (word, number, tokens), found in shown.items():
         at = frames.setdefault(word, {}).setdefault(number, {})
-        at[tokens] = _frame(_title(word, number, tokens), found, tokens)
+        at[tokens] = _frame(_title(word, number, tokens), found, _says(found, tokens, train_length))
     first = shown[method, factor, length]
     idle = [
         word for word, frequencies in methods.items() if len({tuple(frequencies(k).tolist()) for k in factors}) == 1
     ]
     numbers = json.dumps(frames, separators=(",", ":"), ensure_ascii=False)
     script = f"const FRAMES = {numbers};\nconst WITHOUT_FACTOR = {json.dumps(idle, ensure_ascii=False)};\n{SCRIPT}"
-    caption = f"""One hand for each pair of channels, from fast to slow; all start at three o'clock and turn
+    whole = f"""One hand for each pair of channels, from fast to slow; all start at three o'clock and turn
         counter-clockwise. Blue: the angles that training on {train_length} tokens showed. Red: what only a longer text
         reaches. The wedge in the middle, and the number below, is what one token turns; it is orange where a method
         has slowed the hand. Make the red disappear, and watch what it does to the first wedge."""
     alt = f"""{len(first)} dials, from fast to slow, with buttons for the method, the length and the factor. At first:
         {_spoken(rows[method, factor, length], first, with_training=True)}."""
-    return Explorable(name, alt, caption, knobs, _picture(_title(method, factor, length), first, length), script, STYLE)
+    picture = _drawn(_title(method, factor, length), first, _says(first, length, train_length))
+    return Explorable(name, alt, whole if caption is None else caption, knobs, picture, script, STYLE)
 
 
 def _shown(word: str) -> str:
@@ -509,10 +515,6 @@ def _shown(word: str) -> str:
 def _title(word: str, factor: int, length: int) -> str:
     how = _shown(word) if word == "none" else f"{word}, factor {factor}"
     return f"{length} tokens, {how}"
-
-
-def _picture(label: str, found: Sequence[_Dial], length: int) -> str:
-    return _drawn(label, found, _says(found, length))
 
 
 def _drawn(label: str, found: Sequence[_Dial], says: str, fixed: str = "") -> str:
