@@ -83,14 +83,14 @@ class Lab:
 
     ``grade`` says what is missing, or ``""``; it raises :class:`WrongKind` for what is no answer. ``reference`` is a
     good answer; ``mistakes`` maps how a message begins to an answer that earns it, the naive one and one that cheats
-    among them. ``praise`` says what a good answer has reached.
+    among them. ``reached`` says what a good answer has reached.
     """
 
     grade: Callable[[Any], str]
     reference: Any
     mistakes: Mapping[str, Any]
     cases: Sequence[tuple] = ()
-    praise: Callable[[Any], str] | None = None
+    reached: Callable[[Any], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _graded(name: str, lab: Lab, answer: Any) -> Verdict:
     message = lab.grade(answer)
     if message:
         return Verdict(name, False, message)
-    return Verdict(name, True, f"correct: {lab.praise(answer)}" if lab.praise else "correct")
+    return Verdict(name, True, f"correct: {lab.reached(answer)}" if lab.reached else "correct")
 
 
 def _results(exercise: Exercise, answer: Any) -> list:

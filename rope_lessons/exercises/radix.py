@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from rope_lessons.exercises import Exercise, Lab, WrongKind
@@ -83,6 +84,8 @@ def _lab(answer: Any) -> str:
         raise WrongKind("give a list of 16 speeds, one for each hand: they must be numbers") from None
     if not all(1e-6 <= speed <= 1e6 for speed in speeds):
         raise WrongKind("a speed is the new frequency divided by the old one: a number above 0, at least 1e-6")
+    if min(speeds) >= 1 and max(speeds) > 1:
+        return f"a speed above 1 turns a hand faster; did you mean 1/{max(speeds):g}?"
     missing = grade_speeds(speeds, LAB_HOME, LAB_LONG)
     if missing.startswith("512") and max(speeds[5:]) < 1 / 8:
         return f"slowing by more than the factor costs too: far keys then look near to the open hands. {missing}"
@@ -91,6 +94,19 @@ def _lab(answer: Any) -> str:
 
 def grade_speeds(speeds: Sequence[float], home_wanted: float, long_wanted: float) -> str:
     """What is missing when the first seed of the scoreboard's model turns its sixteen hands at these speeds."""
+    home, long = _home_and_long(tuple(speeds))
+    told = _told(speeds)
+    if long < long_wanted:
+        both = f", and {home_wanted:g} % at 64" if home < home_wanted else ""
+        return f"512 bytes are still too long: {told}; {long_wanted:g} % at 512 are wanted{both}"
+    if home < home_wanted:
+        return f"the price at home is too high: {told}; {home_wanted:g} % at 64 are wanted"
+    return ""
+
+
+@lru_cache(maxsize=8)
+def _home_and_long(speeds: tuple[float, ...]) -> tuple[float, float]:
+    """Percent of the bytes that the model has right at 64 and at 512, on half of the documents."""
     from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
 
     slower = tuple(1 / speed for speed in speeds)
@@ -98,13 +114,12 @@ def grade_speeds(speeds: Sequence[float], home_wanted: float, long_wanted: float
     tried = scheme("longrope", dim=32, factor=8.0, train_length=64, rotary_scale=1.0, **lists)
     model, texts = live.load(), live.windows()[:32]
     home, long = (live.percent(model, tried, texts, length) for length in (64, 512))
-    told = f"you predict {home:.1f} % of the bytes at 64 and {long:.1f} % at 512"
-    if long < long_wanted:
-        both = f", and {home_wanted:g} % at 64" if home < home_wanted else ""
-        return f"512 bytes are still too long: {told}; {long_wanted:g} % at 512 are wanted{both}"
-    if home < home_wanted:
-        return f"the price at home is too high: {told}; {home_wanted:g} % at 64 are wanted"
-    return ""
+    return home, long
+
+
+def _told(speeds: Sequence[float]) -> str:
+    home, long = _home_and_long(tuple(float(speed) for speed in speeds))
+    return f"you predict {home:.1f} % of the bytes at 64 and {long:.1f} % at 512"
 
 
 def _aware_speeds(factor: float, pairs: int = 16) -> list[float]:
@@ -124,11 +139,13 @@ def _clock(position: float) -> tuple[list[float], list[float]]:
 EXERCISES: dict[str, Exercise | Lab] = {
     "lab": Lab(
         grade=_lab,
+        reached=_told,
         reference=[1.0] * 5 + _aware_speeds(128)[5:],
         mistakes={
             "512 bytes are still too long": _aware_speeds(8),  # NTK-aware with the ratio of the lengths
             "512 bytes are still too long: you predict 2": [1 / 8] * 16,  # PI
             "slowing by more than the factor costs too": [1.0] * 5 + [1 / 16] * 11,
+            "a speed above 1 turns a hand faster; did you mean 1/8?": [1] * 5 + [8] * 11,  # factors for speeds
             "the price at home is too high": _aware_speeds(128),
             "the price at home is too high: you predict 60.9": [1.0] * 5 + [1 / 8] * 11,  # a switch
             # Cheating: a window changes no hand, and sees nothing of what is far.
@@ -155,6 +172,17 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "that is the ratio of the lengths; NTK's first open hand gets only part of the factor": (
                 lambda dim, seen, wanted, base: max(1.0, wanted / seen)
+            ),
+            "that is the ratio of the lengths: the first open hand is slowed by less than the factor": (
+                lambda dim, seen, wanted, base: wanted / seen
+            ),
+            "this is the ratio of the lengths less one token: the first open hand is slowed by less than the factor": (
+                lambda dim, seen, wanted, base: (wanted - 1) / (seen - 1)
+            ),
+            "one pair too far: pairs count from 0, so t* is the number of hands that did come round": (
+                lambda dim, seen, wanted, base: (
+                    max(1.0, (wanted - 1) / (seen - 1)) ** ((dim / 2 - 1) / (_came_round(dim, seen, base) + 1))
+                )
             ),
             "the exponent is the wrong way round: solve the reach for the factor": (
                 lambda dim, seen, wanted, base: (
@@ -261,6 +289,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "this is the old form: its last pair slows by factor**(1 - 2/dim), a little less than factor": (
                 lambda dim, factor, base: base * factor
+            ),
+            "this is the radix; the base is its power d/2": (
+                lambda dim, factor, base: base ** (2 / dim) * factor ** (2 / (dim - 2))
             ),
             "this multiplies the base by what the radix is multiplied by; the base is the radix to the power dim/2": (
                 lambda dim, factor, base: base * factor ** (2 / (dim - 2))

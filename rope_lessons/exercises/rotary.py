@@ -130,7 +130,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "an arrow is too long": _lab_head([1] * 8, length=100.0),
             "query and key must be 16 finite numbers": (torch.full((16,), math.inf), torch.ones(16)),
         },
-        praise=_lab_told,
+        reached=_lab_told,
     ),
     "turn": Exercise(
         reference=_turn,
