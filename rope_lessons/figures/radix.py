@@ -32,6 +32,7 @@ __all__ = [
     "radix_budget",
     "radix_digits",
     "radix_noise",
+    "radix_places",
     "radix_ratios",
     "radix_reading",
 ]
@@ -147,6 +148,44 @@ def radix_accuracy(rows: Table, names: Mapping[str, str]) -> tuple[MatplotlibFig
     legend_below(figure, axis)
     alt = f"""Accuracy of the next byte against position, in eighths of {length} bytes, mean over the seeds with bars
         from worst to best. In percent, first eighth to last: {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def radix_places(
+    found: Mapping[str, Sequence[float]], reaches: Mapping[str, int], *, length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """What is right in each part of a text, a line for each method; a dashed line where its reach ends.
+
+    Args:
+        found: percent in parts of equal length, by the name of the method.
+        reaches: of some of the methods, in bytes.
+        length: of the text.
+    """
+    figure, axis = new_figure(height=4.4)
+    said = []
+    for (name, percent), color, marker in zip(found.items(), (GREY, RED, BLUE, PURPLE, GREEN), "osD^v", strict=False):
+        wide = length / len(percent)
+        axis.plot(
+            [(part + 0.5) * wide for part in range(len(percent))],
+            percent,
+            color=color,
+            marker=marker,
+            markersize=5,
+            label=name,
+        )
+        said.append(f"{name}: {spoken(percent, 0)}")
+        if name in reaches:
+            axis.axvline(reaches[name], color=color, linewidth=1.5, linestyle="--")
+    axis.set_xlim(0, length)
+    axis.set_ylim(0, None)
+    axis.set_xticks([0, *reaches.values(), 3 * length // 4, length])
+    axis.set_xlabel("place in the text, bytes")
+    axis.set_ylabel("next byte right, %")
+    legend_below(figure, axis)
+    lines = ", ".join(f"{reach} for {name}" for name, reach in reaches.items())
+    alt = f"""Percent of bytes right against their place in a text of {length}, with dashed lines at {lines}. From the
+        first part to the last: {"; ".join(said)}."""
     return figure, alt
 
 

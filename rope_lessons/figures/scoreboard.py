@@ -340,7 +340,6 @@ def scoreboard_lengths(
     names: Mapping[str, str],
     *,
     metric: str = "natural",
-    reach: float | None = None,
     train_length: int = 64,
 ) -> tuple[MatplotlibFigure, str]:
     """Some rows of the scoreboard against the length of the text, with 95 % intervals.
@@ -349,13 +348,12 @@ def scoreboard_lengths(
         lines: the table of the scoreboard.
         names: of the rows; what each is called.
         metric: what is drawn.
-        reach: a length that was computed, drawn as a dashed line.
         train_length: named in the label of the axis.
 
     Raises:
         ValueError: rows or metrics that the table does not have.
 
-    Chapter 03.
+    Chapters 06 and 12.
     """
     figure, axis = new_figure(height=4.4)
     lengths = (64, 128, 256, 512)
@@ -366,17 +364,13 @@ def scoreboard_lengths(
         bars = [[m - max(low, 0) for m, low, _ in found], [min(high, 100) - m for m, _, high in found]]
         axis.errorbar(lengths, mean, bars, color=color, marker=marker, capsize=3, label=name)
         said.append(f"{name}: {spoken(mean, 0)}")
-    if reach is not None:
-        axis.axvline(reach, color="black", linewidth=1, linestyle="--")
-        axis.text(reach * 1.03, 3, f"reach, {reach:.0f}", va="bottom")
     doubling_axis(axis, lengths)
     axis.set_ylim(0, None)
     axis.set_xlabel(f"length of the text, bytes (trained on {train_length})")
     axis.set_ylabel("next byte right, %" if metric == "natural" else f"{HEADS[metric]}, % right")
     legend_below(figure, axis)
-    line = "" if reach is None else f", and a dashed line at {reach:.0f} bytes"
     alt = f"""{HEADS[metric].capitalize()} right in percent against the length of the text, {spoken(lengths, 0)} bytes,
-        with 95 % intervals{line}. {"; ".join(said)}."""
+        with 95 % intervals. {"; ".join(said)}."""
     return figure, alt
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rope_lessons._checks import check_choice
+from rope_lessons._checks import check_choice, check_count
 from rope_lessons.lab import sizes
 from rope_lessons.lab.rows import TableRow
 from rope_lessons.lab.table.passkey import DIGITS, passkey_windows
@@ -72,15 +72,44 @@ def percent(model: nn.Module, plan: Scheme | Plan, texts: Tensor, length: int, m
     Chapter 05.
     """
     check_choice("metric", metric, METRICS)
-    layers = RUNGS["small"].config.layers
-    schemes = (plan,) * layers if isinstance(plan, Scheme) else tuple(plan)
-    row = TableRow("live", Method("live", schemes, schemes))
     texts = texts.to(next(model.parameters()).device)
     if metric == "needle":
         asked = [passkey_windows(texts[:, : length + 1], depth) for depth in Settings().depths]
-        found = [score(model, row, tokens)[0][:, -DIGITS:].all(dim=1) for tokens in asked]
+        found = [_hits(model, plan, tokens)[:, -DIGITS:].all(dim=1) for tokens in asked]
         return 100 * torch.cat(found).double().mean().item()
-    hits = score(model, row, cut(texts, length))[0].reshape(len(texts), -1)
+    hits = _hits(model, plan, cut(texts, length)).reshape(len(texts), -1)
     if metric == "far copies":
         hits = hits[far_copies(texts, RUNGS["small"].train_length)[0].to(hits.device)]
     return 100 * hits.mean().item()
+
+
+def by_place(model: nn.Module, plan: Scheme | Plan, texts: Tensor, parts: int = 16) -> Tensor:
+    """What a model has right in each part of a text that it reads at once, in percent.
+
+    Byte m meets no distance above m, so the part where a plan fails says which distances it cannot read.
+
+    Args:
+        model: of :func:`load`.
+        plan: a scheme for all layers, or one for each.
+        texts: of :func:`windows`, or some of them.
+        parts: of equal length; it divides 512.
+
+    Returns:
+        float64 ``(documents, parts)``.
+
+    Raises:
+        ValueError: a number of parts that does not divide the length.
+
+    Chapter 03.
+    """
+    check_count("parts", parts, least=1)
+    if (texts.shape[1] - 1) % parts:
+        raise ValueError(f"parts must divide the length of the texts, {texts.shape[1] - 1}, got {parts}")
+    hits = _hits(model, plan, texts.to(next(model.parameters()).device))
+    return 100 * hits.unflatten(1, (parts, -1)).mean(dim=2)
+
+
+def _hits(model: nn.Module, plan: Scheme | Plan, tokens: Tensor) -> Tensor:
+    layers = RUNGS["small"].config.layers
+    schemes = (plan,) * layers if isinstance(plan, Scheme) else tuple(plan)
+    return score(model, TableRow("live", Method("live", schemes, schemes)), tokens)[0]
