@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from rope_lessons._checks import check_choice, check_count
+from rope_lessons.engine import attention
 from rope_lessons.lab import sizes
 from rope_lessons.lab.rows import TableRow
 from rope_lessons.lab.table.passkey import DIGITS, passkey_windows
@@ -54,6 +57,35 @@ def windows(which: str = "test") -> Tensor:
     check_choice("which", which, tuple(stored["which"]))
     lines = stored["windows"].where(which=which)["text"]
     return torch.tensor([list(line.encode("latin-1")) for line in lines])
+
+
+@torch.no_grad()
+def attended(model: nn.Module, plan: Scheme | Plan, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """What every query of a model gives to every key.
+
+    Args:
+        model: of :func:`load`.
+        plan: a scheme for all layers, or one for each.
+        tokens: ``(batch, seq)``.
+
+    Returns:
+        The weights ``(layers, batch, heads, seq, seq)``, and of each row the logarithm of the sum of its exponentials
+        ``(layers, batch, heads, seq)``, both on the CPU. A score is the logarithm of its weight, plus that.
+
+    Chapter 06.
+    """
+    layers = RUNGS["small"].config.layers
+    schemes = (plan,) * layers if isinstance(plan, Scheme) else tuple(plan)
+    found = []
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, **options: Any) -> Tensor:
+        units = torch.eye(k.shape[2]).to(v).expand(*k.shape[:3], -1)  # values that are unit vectors: out come weights
+        found.append(attention(q, k, units, scheme, return_lse=True, **options))
+        return attention(q, k, v, scheme, **options)
+
+    model(tokens.to(next(model.parameters()).device), schemes, attend=attend)
+    weights, log_sums = (torch.stack(each).cpu() for each in zip(*found, strict=True))
+    return weights, log_sums
 
 
 def percent(model: nn.Module, plan: Scheme | Plan, texts: Tensor, length: int, metric: str = "natural") -> float:
