@@ -82,13 +82,15 @@ def entropy_spread(
         axis.set_title(title)
         axis.set_ylabel("entropy, nats")
     axes[0].set_xscale("log", base=2)
+    axes[0].set_xticks(counts[::2], [f"{n:,}" for n in counts[::2]])
+    axes[0].minorticks_off()
     axes[0].set_ylim(0, None)
     axes[1].set_xlabel("number of keys n")
     legend_below(figure, axes[0])
-    alt = f"""Two panels, entropy of attention against the number of keys from 16 to {counts[-1]}, for Gaussian scores.
-        Upper panel, plain scores: all curves rise with log n. Lower panel, scores times log n over log {train_length}:
-        the curves for σ = 3 and, further up, σ = 2 become nearly flat; for σ = 1 it rises. At {counts[-1]} keys the
-        entropies without and with the scale are {"; ".join(said)}."""
+    alt = f"""Two panels, entropy of attention against the number of keys from 16 to {counts[-1]:,}, for Gaussian
+        scores. Upper panel, plain scores: all curves rise with log n. Lower panel, scores times log n over log
+        {train_length}: the curves for σ = 3 and, further up, σ = 2 become nearly flat; for σ = 1 it rises. At
+        {counts[-1]:,} keys the entropies without and with the scale are {"; ".join(said)}."""
     return figure, alt
 
 
@@ -135,17 +137,25 @@ def attention_rows(rows: Mapping[str, tuple[Tensor, int]]) -> tuple[MatplotlibFi
         rows: by title, weights ``(keys,)`` and the place of the key that matters.
     """
     figure, axes = new_figure(len(rows), 1, height=1.75 * len(rows) + 0.5, sharex=True, sharey=True)
-    said = []
+    said, least = [], 1e-5
     for axis, (title, (row, place)) in zip(axes, rows.items(), strict=True):
         weights = row.tolist()
-        axis.vlines(range(len(weights)), 0, weights, color=GREY, linewidth=1.5)
-        axis.vlines([place], 0, weights[place], color=BLUE, linewidth=5)
-        found = f"{title}: {100 * weights[place]:.0f} %"
-        axis.set(title=found, ylim=(0, 1), yticks=[0, 0.5, 1], ylabel="weight")
-        said.append(f"{found} of the weight, at place {place} of {len(weights)}")
+        axis.vlines(range(len(weights)), least, weights, color=GREY, linewidth=1, alpha=0.7)
+        axis.vlines([place], least, weights[place], color=BLUE, linewidth=5)
+        wide = math.exp(float(attention_entropy(row)))
+        keys = f"{wide:.1f}" if wide < 10 else f"{wide:.0f}"
+        axis.set(title=f"{title}: {100 * weights[place]:.0f} %, {keys} keys")
+        axis.set(yscale="log", ylim=(least, 1.5), ylabel="weight")
+        axis.set_yticks([1, 1e-2, 1e-4], ["100 %", "1 %", "0.01 %"])
+        axis.minorticks_off()
+        said.append(
+            f"{title}: {100 * weights[place]:.0f} % of the weight, at place {place} of {len(weights)}; "
+            f"spread as over {keys} keys"
+        )
     axes[-1].set(xlabel="place of the key in the text", xlim=(-6, max(len(row) for row, _ in rows.values()) + 5))
-    alt = f"""Rows of attention: the weight that one query gives to each key of a text, the key that it needs in blue.
-        {"; ".join(said)}. All others are grey and small."""
+    alt = f"""Rows of attention: the weight that one query gives to each key of a text, on a logarithmic axis, the key
+        that it needs in blue. {"; ".join(said)}. All others are grey. Where the blue key has most of the
+        weight it stands far above them; where it has not, it is lost among them."""
     return figure, alt
 
 
@@ -285,6 +295,10 @@ NEEDLE_SCRIPT = r"""
 """
 
 
+# Type that can be read on a phone is too large on a laptop.
+WIDE = "@media (min-width:700px){#rl-entropy-needle svg text{font-size:17px}}"
+
+
 def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
     """One key with a high score among a crowd that grows: its weight and the entropy, without and with log n."""
     lines = []
@@ -306,35 +320,37 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
         )
     )
     trained = f"{LEFT + (RIGHT - LEFT) * 2 / 12:.1f}"
+    upright = "".join(f"M{trained} {top}v{HEIGHT}" for top in TOPS)
     bound = _curve(1, [math.log(2**k) for k in POWERS], 12.0)
     low = TOPS[1] + HEIGHT + 24
     ticks = "".join(
         f'<text x="{LEFT + (RIGHT - LEFT) * (k - 4) / 12:.1f}" y="{low}" text-anchor="middle">{n}</text>'
-        for k, n in ((4, "16"), (6, "64"), (9, "512"), (12, "4096"), (16, "65,536"))
+        for k, n in ((4, "16"), (6, "64"), (9, "512"), (12, "4,096"), (16, "65,536"))
     )
     svg = (
         '<svg viewBox="0 0 660 560" style="width:100%;height:auto;background:none" font-family="sans-serif" '
         'font-size="23" fill="#1a1a1a">'
         f'<text x="330" y="24" text-anchor="middle" font-weight="bold" class="title">{_title(needle, spread)}</text>'
         f'{frame}<path d="{bound}" fill="none" stroke="{GREY}" stroke-width="2" stroke-dasharray="2 5"/>'
-        f'<path d="M{trained} {TOPS[0]}V{TOPS[1] + HEIGHT}" stroke="#1a1a1a" stroke-dasharray="2 5"/>'
+        f'<path d="{upright}" stroke="#1a1a1a" stroke-dasharray="2 5"/>'
         f"{ticks}{''.join(lines)}"
         f'<path d="M90 542H130" stroke="{BLUE}" stroke-width="4"/><text x="138" y="549">plain</text>'
         f'<path d="M230 542H270" stroke="{ORANGE}" stroke-width="4" stroke-dasharray="9 5"/>'
-        f'<text x="278" y="549">times log n / log 64</text></svg>'
+        f'<text x="278" y="549">times log n / log 64</text>'
+        f'<path d="M530 542H570" stroke="{GREY}" stroke-width="2" stroke-dasharray="2 5"/>'
+        '<text x="578" y="549">log n</text></svg>'
     )
     alt = """Two panels against the number of keys n, from 16 to 65,536 on a logarithmic axis, with a line at 64. Upper
         panel: the weight of one key with the score 5.9 among others with the score 0. Without the scale it falls from
         0.96 to 0.01; with log n it rises from 0.77 to 0.99; both are 0.85 at 64. Lower panel: the entropy, which grows
         to 11.1 without the scale and falls from 1.2 to 0.2 with it, and log n as a dotted line."""
     caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. Dotted grey: log n, the largest
-        entropy there is; the upright line: 64 keys, the training length, where blue and orange meet. Move the score of
-        the needle down through 4.2, the logarithm of 64: above it, log n holds the needle; below it, the weight goes
-        to 0 with log n too, only more slowly. Give the others a spread, and some of them shout back: the needle has to
-        stand out by more. Then set the needle to 0 and the spread to 1: a diffuse head, and the orange entropy grows
-        too. The curves are formulas for many keys, not a simulation."""
+        entropy there is; the upright line: 64 keys, the training length, where blue and orange meet. Give the
+        others a spread, and some of them shout back: the needle has to stand out by more, and for a long enough text
+        no margin is enough. Then set the needle to 0 and the spread to 1: a diffuse head, and the orange entropy grows
+        too."""
     knobs = (
-        Knob("needle", "score of the needle", 0, 12, needle, 0.1),
-        Knob("spread", "spread of the others", 0, 1.2, spread, 0.1),
+        Knob("needle", "needle’s score", 0, 12, needle, 0.1),
+        Knob("spread", "others’ spread", 0, 1.2, spread, 0.1),
     )
-    return Explorable("entropy-needle", alt, caption, knobs, svg, NEEDLE_SCRIPT)
+    return Explorable("entropy-needle", alt, caption, knobs, svg, NEEDLE_SCRIPT, WIDE)
