@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,6 +39,13 @@ def _needle(weight: float, train_length: int, length: int) -> list[float]:
     return [_grown(weight, train_length, length, scaled) for scaled in (False, True)]
 
 
+def _needle_among(home: int, away: int, weight: float, train_length: int, length: int) -> list[float]:
+    """As :func:`_needle`, with so many keys too many at the training length and at the new one."""
+    odds = (train_length - 1 + home) * weight / (1 - weight)
+    scale = math.log(length) / math.log(train_length)
+    return [1 / (1 + (length - 1 + away) * odds**-s) for s in (1.0, scale)]
+
+
 def _counts(real: Sequence[bool], window: int) -> list[int]:
     return [sum(real[max(0, i - window + 1) : i + 1]) if real[i] else 0 for i in range(len(real))]
 
@@ -68,6 +76,7 @@ HEADS: dict[str, tuple[list[float], float, float]] = {
     "E": ([], 0.1, 0.0),
     "F": ([6.0] * 4, 0.3, 20.0),
 }
+SPREADS = {name: spread for name, (_, spread, _) in HEADS.items()}
 LAB_SHORT, LAB_LONG, LAB_DRIFT = 64, 4096, 0.3
 
 
@@ -84,10 +93,21 @@ def _head(name: str, keys: int, draws: int) -> Tensor:
 def six_heads() -> dict[str, Tensor]:
     """The heads of the lab: scores of 64 keys each, float64 ``(64,)``.
 
+    Those that do not stand out have the standard deviation of ``SPREADS`` exactly, as a reader may measure it.
+
     >>> sorted(six_heads())
     ['A', 'B', 'C', 'D', 'E', 'F']
     """
-    return {name: _head(name, LAB_SHORT, 1)[0] for name in HEADS}
+    return {name: _as_named(name, _head(name, LAB_SHORT, 1)[0]) for name in HEADS}
+
+
+def _as_named(name: str, scores: Tensor) -> Tensor:
+    out, spread, more = HEADS[name]
+    hay = torch.ones(len(scores), dtype=torch.bool)
+    for score in out:
+        hay &= scores != score + more
+    scores[hay] = more + spread * (scores[hay] - scores[hay].mean()) / scores[hay].std()
+    return scores
 
 
 def _drift(name: str) -> tuple[float, float]:
@@ -101,13 +121,16 @@ def _drift(name: str) -> tuple[float, float]:
 
 
 def _lab(answer: Any) -> str:
-    if not isinstance(answer, set | frozenset | list | tuple | str) or not set(answer) <= set(HEADS):
+    several = isinstance(answer, set | frozenset | list | tuple | str)
+    if not several or not {str(name).upper() for name in answer} <= set(HEADS):
         raise WrongKind("give a set of names, such as {'A', 'B'}")
+    if not set(answer) <= set(HEADS):
+        raise WrongKind("the names are capital letters, such as {'A', 'B'}")
     for name in HEADS:
         now, then = _drift(name)
         holds = then <= now + LAB_DRIFT
         if holds != (name in answer):
-            told = f"its entropy goes from {now:.1f} to {then:.1f} nats"
+            told = f"its entropy goes from {now:.1f} to {then:.1f} nats, on average over normal draws"
             return f"{name} {'holds' if holds else 'does not hold'}: {told}"
     return ""
 
@@ -130,6 +153,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "B does not hold: its entropy goes from": set("ABCDEF"),
             "A holds": set(),
             "give a set of names": {"A", "G"},
+            "the names are capital letters": {"a", "d", "f"},
         },
     ),
     "entropy": Exercise(
@@ -176,6 +200,15 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "this is log n without the base: divide by log N, so that the factor is 1 at the training length": (
                 lambda seen, train_length: max(1.0, math.log(max(seen, 2)))
             ),
+            "1 + log(n/N) grows too fast: what is added has to be divided by log N": (
+                lambda seen, train_length: max(1.0, 1 + math.log(seen / train_length))
+            ),
+            "this is a root of log n over log N, which grows too slowly: every needle is lost in the end": (
+                lambda seen, train_length: max(1.0, math.sqrt(math.log(seen) / math.log(train_length)))
+            ),
+            "off by one: `seen` counts the query itself already, so nothing is to be added": (
+                lambda seen, train_length: _scale_after(seen + 1, train_length)
+            ),
         },
     ),
     "needle": Exercise(
@@ -196,8 +229,31 @@ EXERCISES: dict[str, Exercise | Lab] = {
                     value / (1 - value) for value in _needle(weight, train_length, length)
                 ]
             ),
-            "off by one: beside the needle there are N - 1 and n - 1 keys": (
+            "off by one, twice: beside the needle there are N - 1 and n - 1 keys": partial(_needle_among, 1, 1),
+            "off by one at the training length: beside the needle there are N - 1 keys": partial(_needle_among, 1, 0),
+            "off by one at the new length: beside the needle there are n - 1 keys": partial(_needle_among, 0, 1),
+            "the lengths are N and n: N - 1 and n - 1 count the other keys, and stand in the odds alone": (
                 lambda weight, train_length, length: _needle(weight, train_length + 1, length + 1)
+            ),
+            "what is divided by the growth is the odds, and log n does not bring every needle back to its old weight": (
+                lambda weight, train_length, length: [weight * train_length / length, weight]
+            ),
+            "log n does not bring every needle back to its old weight: use the equation again, with the scale": (
+                lambda weight, train_length, length: [_grown(weight, train_length, length, False), weight]
+            ),
+            "the scale is upside down: log n over log N, more than 1 for a longer text": (
+                lambda weight, train_length, length: [
+                    _grown(weight, train_length, length, False),
+                    1
+                    / (
+                        1
+                        + (length - 1)
+                        * ((train_length - 1) * weight / (1 - weight)) ** -(math.log(train_length) / math.log(length))
+                    ),
+                ]
+            ),
+            "this is in percent: a weight lies between 0 and 1": (
+                lambda weight, train_length, length: [100 * value for value in _needle(weight, train_length, length)]
             ),
             "you multiplied the weight by the scale: the scale multiplies the score, before the softmax": (
                 lambda weight, train_length, length: [
@@ -209,10 +265,31 @@ EXERCISES: dict[str, Exercise | Lab] = {
     ),
     "counts": Exercise(
         reference=_counts,
-        cases=[(_LINE, 3), (_LINE, 100), (_FRONT, 100), (_FRONT, 2), (_LINE, 1), (_MIDDLE, 100), (_BEHIND, 2)],
+        cases=[
+            (_LINE, 3),
+            (_LINE, 100),
+            (_FRONT, 100),
+            (_FRONT, 2),
+            (_LINE, 1),
+            (_MIDDLE, 100),
+            (_MIDDLE, 2),
+            (_BEHIND, 2),
+        ],
         mistakes={
             "these are positions: padding in front must not be counted, and what is outside the window neither": (
                 lambda real, window: [i + 1 for i in range(len(real))]
+            ),
+            "this is the position: padding in front is not seen": (
+                lambda real, window: [min(i + 1, window) if real[i] else 0 for i in range(len(real))]
+            ),
+            "this is the position: padding in front is not seen, nor what is outside the window": (
+                lambda real, window: [i + 1 if real[i] else 0 for i in range(len(real))]
+            ),
+            "these are positions, counted from 0: count the keys that a query sees, itself among them": (
+                lambda real, window: list(range(len(real)))
+            ),
+            "you cut the running count at the window: padding inside the window takes a place, too": (
+                lambda real, window: [min(sum(real[: i + 1]), window) if real[i] else 0 for i in range(len(real))]
             ),
             "off by one: a query sees itself too": (
                 lambda real, window: [max(0, count - 1) for count in _counts(real, window)]
