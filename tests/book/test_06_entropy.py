@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import rope_lessons as rl
+from rope_lessons.exercises import entropy as lab
 from rope_lessons.figures import entropy as figures
 from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.table.published import published_rows
@@ -73,6 +74,7 @@ def test_the_running_sentence():
     assert row(5, 1) == (0.65, 1.13) or row(5, 1) == (0.65, 1.14)
     assert row(10, 1) == (0.45, 1.89)
     assert row(10, math.log(10, 5))[0] == 0.66
+    assert "weight of *saw* is held, 0.66. The entropy is not" in LESSON
 
 
 # --- the needle ----------------------------------------------------------------------------------------------------
@@ -151,22 +153,26 @@ def test_words_that_a_head_is_spread_over():
 
 
 def attended(plan, tokens):
-    """As in the lesson: weights (layers, batch, heads, queries, keys), and the log-sum-exp of each row."""
-    found = []
+    return live.attended(live.load(), plan, tokens)
 
-    def attend(q, k, v, scheme, **options):
-        units = torch.eye(k.shape[2]).expand(*k.shape[:3], -1)
-        found.append(rl.attention(q, k, units, scheme, return_lse=True, **options))
-        return rl.attention(q, k, v, scheme, **options)
 
-    with torch.no_grad():
-        live.load()(tokens, plan, attend=attend)
-    weights, log_sums = zip(*found, strict=True)
-    return torch.stack(weights), torch.stack(log_sums)
+def test_attended_is_what_the_model_does():
+    """Weights that add up to 1, causal; and scores that are those of the equation, with the scale."""
+    tokens = live.windows()[:2, :90]
+    for scheme in (MENDED, WITH_LOG_N):
+        weights, log_sums = attended(scheme, tokens)
+        assert weights.shape == (4, 2, 4, 90, 90)
+        assert log_sums.shape == (4, 2, 4, 90)
+        assert torch.allclose(weights.sum(-1), torch.ones(4, 2, 4, 90), atol=1e-5)
+        assert not weights.triu(1).any()
+    plain, scaled = ((w.log() + sums.unsqueeze(-1))[0, 0, 0] for w, sums in (attended(s, tokens) for s in PAIR))
+    assert torch.allclose(scaled[-1], plain[-1] * math.log(90, 64), atol=1e-3)
+    assert torch.allclose(scaled[:64].tril(), plain[:64].tril(), atol=1e-3, equal_nan=True)
 
 
 MENDED = rl.scheme("rope", dim=32, window=32, slope=0.0)
 WITH_LOG_N = MENDED.replace(scale=rl.LogN(64, clip=True))
+PAIR = MENDED, WITH_LOG_N
 
 
 def digit(length, plan, document=0):
@@ -189,13 +195,39 @@ def test_a_head_loses_its_digit_and_gets_it_back():
 
 
 def test_the_crowd_grew_less_than_the_score_fell():
-    def crowd(length):
-        weight, score = digit(length, (MENDED,) * 4)
-        return score - math.log(weight / (1 - weight))
+    def odds_and_crowd(length, plan=(MENDED,) * 4):
+        weight, score = digit(length, plan)
+        return math.log(weight / (1 - weight)), score - math.log(weight / (1 - weight))
 
-    assert [round(crowd(length), 1) for length in (64, 512)] == [6.3, 7.0]
+    (near, small), (far, large) = (odds_and_crowd(length) for length in (64, 512))
+    assert [round(crowd, 1) for crowd in (small, large)] == [6.3, 7.0]
+    assert 1.9 < math.exp(large - small) < 2.2  # "only doubled"
+    # The smaller part: 0.7 of some 6 nats; alone it leaves 85 %.
+    assert round(near - far) == 6
+    assert round(large - small, 1) == 0.7 < 0.15 * (near - far)
+    alone = near - (large - small)
+    assert round(100 / (1 + math.exp(-alone))) == 85
+    for said in ("The crowd in this head is the smaller part", "is 0.7; alone it would have left 85 %"):
+        assert said in LESSON
+    assert "only half of the story" not in LESSON
     odds = 0.92 / 0.08 * 63 / 511
     assert round(100 * odds / (1 + odds)) == 59  # and 63 % are measured
+    # That formula's crowd is eight times as large. With log n in the first layer it is so, nearly.
+    _, clear = odds_and_crowd(512, (WITH_LOG_N, *[MENDED] * 3))
+    assert (round(small + math.log(511 / 63), 1), round(clear, 1)) == (8.4, 8.1)
+
+
+def test_titles_of_the_first_picture():
+    """The number of keys that the query is spread over: 1.5, 127 and 1.6."""
+    found = []
+    for length, plan in ((64, (MENDED,) * 4), (512, (MENDED,) * 4), (512, (WITH_LOG_N,) * 4)):
+        tokens = passkey_windows(live.windows()[:1, : length + 1], depth=0.5)
+        weights, _ = attended(plan, tokens[:, :-1])
+        found.append(math.exp(float(rl.entropy.attention_entropy(weights[1, 0, 0, -1]))))
+    assert found == pytest.approx([1.5, 127, 1.6], rel=0.03)
+    drawn = figures.attention_rows({"64 bytes": (torch.tensor([0.08, 0.92]), 1), "more": (torch.full((20,), 0.05), 3)})
+    assert "64 bytes: 92 % of the weight, at place 1 of 2; spread as over 1.3 keys" in drawn.alt
+    assert "more: 5 % of the weight, at place 3 of 20; spread as over 20 keys" in drawn.alt
 
 
 def test_most_heads_are_peaked():
@@ -208,7 +240,52 @@ def test_most_heads_are_peaked():
     _, held = keys(WITH_LOG_N)
     few = home < 5
     assert int(few.sum()) == 13
-    assert (int((held[few] < 3).sum()), int((spread < 3).sum())) == (11, 0)
+    # The same bound for all three: five keys, then three.
+    assert [int((keys[few] < 5).sum()) for keys in (spread, held)] == [7, 11]
+    assert [int((keys[few] < 3).sum()) for keys in (home, spread, held)] == [10, 0, 11]
+    assert "At 512 seven of them still do without a scale, eleven with log n." in LESSON
+    assert "ten of the thirteen look at fewer than three keys at home, none at 512 without a scale" in LESSON
+
+
+def test_what_log_n_costs_a_diffuse_head():
+    plain, scaled = (math.exp(entropy) for entropy in figures._mean_entropies(1, 16_384, 64, 0))
+    assert (round(plain, -3), round(scaled, -2)) == (10_000, 1_100)
+    assert "at 16,384 keys the diffuse head looks at 1,100 of them" in LESSON
+    assert "let diffuse heads spread, only less" in LESSON
+
+
+def test_half_of_the_weight_is_very_nearly_level():
+    assert math.log(511) / math.log(63) == pytest.approx(1.5, abs=0.006)
+    assert math.log(511) / math.log(63) > 1.505
+
+
+def test_for_uneven_hay_no_margin_is_enough():
+    """By the formula, hay with a spread wins in the end, however far the needle stands out."""
+    weights = [figures._crowd(2**k, 12.0, 0.3, k / 6)[0] for k in (16, 1200)]
+    assert weights[0] > 0.99
+    assert weights[1] < 0.01
+    assert figures._crowd(2**16, 5.9, 1.2, 16 / 6)[0] == pytest.approx(0.38, abs=0.005)
+    assert "no margin is enough" in figures.entropy_needle().caption
+    assert "from an even hay" in LESSON
+
+
+def test_lab_draws_from_a_normal_distribution():
+    """Copies of the 64 scores of D would not hold; its σ is printed, and that of what is given."""
+    given, scale = lab.six_heads(), math.log(4096, 64)
+    for name in "CDE":
+        assert given[name].std().item() == pytest.approx(lab.SPREADS[name])
+    copies = given["D"][torch.randint(64, (4096,), generator=torch.Generator().manual_seed(0))]
+    now, copied = (rl.entropy.attention_entropy(scores.softmax(-1)).item() for scores in (given["D"], scale * copies))
+    assert copied > now + 3
+    drawn = 3 * scale * random_scores(200, 4096)
+    assert rl.entropy.attention_entropy(drawn.softmax(-1)).mean().item() < now + lab.LAB_DRIFT
+    assert "are drawn from the normal distribution of its hay" in LESSON
+
+
+def test_needle_to_check_oneself_has_four_digits():
+    assert [f"{value:.4f}" for value in lab._needle(0.85, 512, 4096)] == ["0.4142", "0.9097"]
+    assert f"{lab._needle_among(1, 0, 0.85, 512, 4096)[0]:.2f}" == "0.41"  # two digits would not tell
+    assert "gives 0.4142 and 0.9097" in LESSON
 
 
 def test_the_first_layer_loses_it():
@@ -222,12 +299,6 @@ def test_the_first_layer_loses_it():
     assert found[0] < 60
     assert found[1] < 65
     assert found[2] > 90
-    others = [
-        (MENDED, WITH_LOG_N, WITH_LOG_N, WITH_LOG_N),
-        (MENDED, MENDED, WITH_LOG_N, MENDED),
-        (*[MENDED] * 3, WITH_LOG_N),
-    ]
-    assert max(live.percent(model, plan, texts, 512, "needle") for plan in others) < found[0] + 5
 
 
 def test_log_n_keeps_the_entropy_of_the_model():
@@ -248,6 +319,12 @@ def test_numbers_of_the_scoreboard():
     assert abs(board("rope-logn-test", "natural", 512) - board("rope", "natural", 512)) < 0.2  # "gains nothing"
     assert round(board("llama3-logn-test", "far copies", 512) - board("llama3", "far copies", 512)) == 2
     assert round(board("rerope-w32-logn-test", "natural", 512) - board("rerope-w32", "natural", 512), 1) == 1.3
+    # The control, read aloud.
+    row = "rope-window", "llama3-logn-test", "rerope-w32"
+    assert [board(name, "far copies", 512) for name in row] == [72.4, 67.4, 76.9]
+    assert [board(name, "natural", 512) for name in (row[0], row[2])] == [64.3, 63.5]
+    assert board("rerope-w32", "needle", 512) < board("rope-window", "needle", 512) == pytest.approx(100 / 3, abs=1.5)
+    assert all(said in LESSON for said in ("(72.4 to 67.4)", "(76.9)", "(63.5 to 64.3)"))
     for metric in ("natural", "needle"):  # the dagger takes nothing away at home
         assert board("rerope-w32-logn-test", metric, 64) == board("rerope-w32", metric, 64)
 
@@ -893,6 +970,14 @@ def test_normalised_keys_beside_the_published_tables():
     assert (rows["Baseline+YaRN"].repeated, rows["Baseline+YaRN"].natural) == (80.10, 47.45)
     assert rows["CosA"].repeated < 80.10
     assert rows["CosA"].natural < 47.45
+
+
+def test_published_gains_of_training_with_log_n():
+    rows = {row.name: row for row in published_rows()}
+    found = [rows[name].natural for name in ("NTK-fixed", "NTK-logn†-fixed", "NTK-logn-fixed")]
+    assert found == [39.61, 41.11, 44.14]
+    assert "39.6 % of the next tokens at 4,096" in LESSON
+    assert "41.1 % with log n† and 44.1 %" in LESSON
 
 
 def test_the_cosine_is_not_surely_ahead_of_a_scaled_ntk():
