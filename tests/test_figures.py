@@ -262,6 +262,15 @@ def test_some_of_the_dials() -> None:
         figures.dials([row], dim=32, pairs=0)
 
 
+def test_marked_dials() -> None:
+    row = figures.DialRow("512 tokens", rl.rope_frequencies(32), 512)
+    shown = figures.dials([row], dim=32, marked=(5, 6))
+    assert shown._repr_html_().count('class="rl-dial rl-marked"') == 2
+    assert shown.alt.endswith("Marked: pairs 5, 6.")
+    with pytest.raises(ValueError, match="marked must be of the pairs that are drawn, 0 to 15, got 16"):
+        figures.dials([row], dim=32, marked=(16,))
+
+
 def test_two_hands_and_no_training() -> None:
     """A query and a key; and, without a training length, just how far the hands have come."""
     frequencies = rl.rope_frequencies(8)

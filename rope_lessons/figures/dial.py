@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,14 +50,16 @@ padding:8px 0}}
 .rl-dial{{text-align:center;font-size:13px;line-height:1.25;font-variant-numeric:tabular-nums}}
 .rl-dial svg{{display:block;width:100%;max-width:96px;height:auto;margin:0 auto;background:none}}
 .rl-dial small{{display:block;font-size:12px;color:{themed("quiet")}}}
+.rl-dial.rl-marked{{outline:2px solid {themed("orange")};outline-offset:-1px;border-radius:6px}}
 .rl-dial i{{font-style:normal}}
 .rl-dial circle{{fill:none}}
 .rl-track{{stroke:{themed("line")};stroke-width:8}}
 .rl-seen{{stroke:{themed("blue")};stroke-width:8}}
 .rl-sector{{stroke:{themed("blue")};stroke-width:36;opacity:.13}}
-.rl-new{{stroke:{themed("red")};stroke-width:13}}
+.rl-pale{{fill:{themed("blue")};opacity:.13}}
+.rl-new{{stroke:{themed("red")};stroke-width:10}}
 .rl-step{{stroke:{themed("blue")};stroke-width:28;opacity:.55}}
-.rl-slow{{stroke:{themed("orange")};stroke-width:28}}
+.rl-slow{{stroke:{themed("orange")};stroke-width:36}}
 .rl-ghost{{stroke:{themed("blue")};stroke-width:28;opacity:.25}}
 .rl-hand{{stroke:{themed("ink")};stroke-width:4;stroke-linecap:round}}
 .rl-hand.rl-out{{stroke:{themed("red")}}}
@@ -199,14 +201,22 @@ def _arcs(dial: _Dial) -> str:
     )
 
 
-def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "", below: str = "") -> str:
+def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "", below: str = "", marked: bool = False) -> str:
+    kind = "rl-dial rl-marked" if marked else "rl-dial"
     number = f"<small>pair {t}</small>" if numbered else ""
-    return f'<div class="rl-dial">{number}{_draw(dial, fixed)}<span>{dial.token}</span>{below}</div>'
+    return f'<div class="{kind}">{number}{_draw(dial, fixed)}<span>{dial.token}</span>{below}</div>'
 
 
-def _row_html(row: DialRow, found: Sequence[_Dial], every: Sequence[_Dial], numbered: bool, with_training: bool) -> str:
+def _row_html(
+    row: DialRow,
+    found: Sequence[_Dial],
+    every: Sequence[_Dial],
+    numbered: bool,
+    with_training: bool,
+    marked: Collection[int] = (),
+) -> str:
     """``found`` is drawn; the note counts ``every`` dial."""
-    cells = "".join(_cell(t, dial, numbered) for t, dial in enumerate(found))
+    cells = "".join(_cell(t, dial, numbered, marked=t in marked) for t, dial in enumerate(found))
     note = _note(row, every, with_training) if row.note is None else row.note
     name = f'<div class="rl-dials-name"><b>{html.escape(row.label)}</b><span>{html.escape(note)}</span></div>'
     return f'<div class="rl-dials-row">{name}<div class="rl-dials-pairs">{cells}</div></div>'
@@ -224,7 +234,9 @@ def _note(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
 
 
 def _sample(kind: str, words: str) -> str:
-    if kind.startswith(("rl-seen", "rl-new", "rl-hand")):
+    if kind == "rl-seen":  # the ring, and the pale sector inside it
+        shape = '<path class="rl-pale" d="M0 4H26V14H0Z"/><line class="rl-seen" x1="0" x2="26" y1="3" y2="3"/>'
+    elif kind.startswith(("rl-new", "rl-hand")):
         shape = f'<line class="{kind}" x1="0" x2="26" y1="7" y2="7"/>'
     else:
         shape = f'<g transform="translate(1 13) scale(1 -1)">{_arc(kind, 12, 32)}</g>'
@@ -262,10 +274,21 @@ def _spoken(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
 class Dials:
     """Rows of dials with their alt text. Displays as HTML with drawings in it, which needs no script."""
 
-    def __init__(self, rows: Sequence[DialRow], trained: Tensor, train_length: int | None, pairs: int | None = None):
+    def __init__(
+        self,
+        rows: Sequence[DialRow],
+        trained: Tensor,
+        train_length: int | None,
+        pairs: int | None = None,
+        marked: Collection[int] = (),
+    ):
         check_frequencies(trained)
         if pairs is not None:
             check_count("pairs", pairs, least=1)
+        drawn = range(trained.shape[-1] if pairs is None else pairs)
+        if unknown := [t for t in marked if t not in drawn]:
+            raise ValueError(f"marked must be of the pairs that are drawn, 0 to {drawn[-1]}, got {unknown[0]}")
+        self.marked = frozenset(marked)
         if not rows:
             raise ValueError("rows must have at least one row of dials, got none")
         for row in rows:
@@ -292,11 +315,14 @@ class Dials:
         )
         rows = zip(self.rows, self.drawn, strict=True)
         said = ". ".join(_spoken(row, found, self.train_length is not None) for row, found in rows)
-        return f"Dials with one hand each for {of} pairs of channels, from fast to slow.{training} {said}."
+        marked = f" Marked: pairs {', '.join(map(str, sorted(self.marked)))}." * bool(self.marked)
+        return f"Dials with one hand each for {of} pairs of channels, from fast to slow.{training} {said}.{marked}"
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            _row_html(row, found, every, numbered=at == 0, with_training=self.train_length is not None)
+            _row_html(
+                row, found, every, numbered=at == 0, with_training=self.train_length is not None, marked=self.marked
+            )
             for at, (row, found, every) in enumerate(zip(self.rows, self.drawn, self.every, strict=True))
         )
         legend = _legend([dial for found in self.drawn for dial in found], self.train_length is not None)
@@ -341,6 +367,7 @@ def dials(
     factor: int = 8,
     methods: Sequence[str] = ("none", "PI", "NTK-aware", "by parts"),
     pairs: int | None = None,
+    marked: Collection[int] = (),
 ) -> Dials:
     r"""Rows of dials: what training showed of each pair, and what a longer text asks of it.
 
@@ -357,6 +384,7 @@ def dials(
         factor: how much longer the text is than in training, and the factor of the methods.
         methods: names from :func:`dial_methods`.
         pairs: how many are drawn, from the fastest on, then larger; all by default. What is counted, is counted of all.
+        marked: pairs that get a frame, in every row.
 
     Returns:
         What displays itself, with ``alt``.
@@ -376,7 +404,7 @@ def dials(
         if train_length is None:
             raise ValueError("train_length must be a number of tokens where rows is None, got None")
         rows = _method_rows(trained, dial_methods(dim, base, train_length), methods, train_length, factor)
-    return Dials(rows, trained, train_length, pairs)
+    return Dials(rows, trained, train_length, pairs, marked)
 
 
 def _method_rows(
@@ -416,13 +444,18 @@ SCRIPT = r"""
 
 def _says(found: Sequence[_Dial], length: int, train_length: int) -> str:
     red = sum(dial.new > 0 for dial in found)
+    slowed = sum(_step_kind(dial) == "rl-slow" for dial in found)
     first = found[0]
-    shown = f"{red} of {len(found)} hands show new angles" if red else "No hand shows a new angle"
+    shown = f"{red} of {len(found)} hands show{'s' * (red == 1)} new angles" if red else "No hand shows a new angle"
+    slower = f"{slowed} of {len(found)} turn{'s' * (slowed == 1)}" if slowed else "None turns"
     now = "as in training" if _step_kind(first) == "rl-step" else f"not {_degrees(first.plain_step)} as in training"
-    slowed, longer = found[-1].plain_step / found[-1].step, length / train_length
+    times, longer = found[-1].plain_step / found[-1].step, length / train_length
     enough = f"; {longer:.3g} would do" if longer > 1 else ", for nothing"
-    last = f" The last hand is slowed {slowed:.3g} times{enough}." if slowed > longer * (1 + 1e-9) else ""
-    return f"{shown} within {length} tokens. One token turns the first hand by {first.token}, {now}.{last}"
+    last = f" The last hand is slowed {times:.3g} times{enough}." if times > longer * (1 + 1e-9) else ""
+    return (
+        f"{shown} within {length} tokens. {slower} slower than in training. "
+        f"One token turns the first hand by {first.token}, {now}.{last}"
+    )
 
 
 def _frame(label: str, found: Sequence[_Dial], says: str) -> dict[str, Any]:
@@ -446,8 +479,8 @@ def dials_explorable(
     method: str = "none",
     length: int | None = None,
     factor: int | None = None,
-    caption: str | None = None,
     name: str = "dials",
+    caption: str | None = None,
 ) -> Explorable:
     """The dials to play with: buttons for the method, the length of the text and the factor.
 
@@ -458,8 +491,8 @@ def dials_explorable(
         methods: by the word on the button, a function from the factor to the frequencies; :func:`dial_methods` by
             default.
         method, length, factor: what is chosen at first; the longest text and the largest factor by default.
-        caption: below the picture; by default it says all that is drawn.
         name: of the explorable; two on one page need two names.
+        caption: below the dials; by default, what is drawn.
 
     Returns:
         An :class:`~rope_lessons.figures.explorable.Explorable` whose first frame needs no script.
@@ -497,14 +530,14 @@ def dials_explorable(
     ]
     numbers = json.dumps(frames, separators=(",", ":"), ensure_ascii=False)
     script = f"const FRAMES = {numbers};\nconst WITHOUT_FACTOR = {json.dumps(idle, ensure_ascii=False)};\n{SCRIPT}"
-    whole = f"""One hand for each pair of channels, from fast to slow; all start at three o'clock and turn
-        counter-clockwise. Blue: the angles that training on {train_length} tokens showed. Red: what only a longer text
-        reaches. The wedge in the middle, and the number below, is what one token turns; it is orange where a method
-        has slowed the hand. Make the red disappear, and watch what it does to the first wedge."""
+    drawn = f"""One hand for each pair of channels, from fast to slow; all start at three o'clock and turn
+        counter-clockwise. Blue, ring and pale sector: what training on {train_length} tokens showed. Red: what only a
+        longer text reaches. The wedge in the middle, and the number below, is what one token turns; it is orange where
+        a method has slowed the hand."""
     alt = f"""{len(first)} dials, from fast to slow, with buttons for the method, the length and the factor. At first:
         {_spoken(rows[method, factor, length], first, with_training=True)}."""
     picture = _drawn(_title(method, factor, length), first, _says(first, length, train_length))
-    return Explorable(name, alt, whole if caption is None else caption, knobs, picture, script, STYLE)
+    return Explorable(name, alt, drawn if caption is None else caption, knobs, picture, script, STYLE)
 
 
 def _shown(word: str) -> str:
