@@ -94,7 +94,10 @@ def test_rows_of_the_scoreboard() -> None:
     beyond = Table([{**line("rope", "needle", 512, 0.9), "low": 0.66, "high": 1.14}])
     found = scoreboard.scoreboard_table(beyond, {"rope": "plain"}, columns=[("needle", 512)])
     assert found.below == {("plain", 0): "66 to 100"}
-    assert "would pass 0 or 100" in found.caption
+    assert "over seeds and documents; where ± would pass 0 or 100, the two ends stand instead" in found.caption
+    narrow = Table([{**line("rope", "needle", 512, 0.0014), "low": -0.002, "high": 0.0042}])
+    found = scoreboard.scoreboard_table(narrow, {"rope": "plain"}, columns=[("needle", 512)])
+    assert found.below == {("plain", 0): "0 to 0.4"}, "the mean, 0.1, lies between"
     # What a row has not been asked, as a learned table beyond its end, is a dash.
     found = scoreboard.scoreboard_table(BOARD, names, columns=[("natural", 64), ("needle", 512)])
     assert repr(found).splitlines()[-1].split() == ["YaRN", "58.0", "–"]
@@ -128,5 +131,9 @@ def test_a_trade_names_each_method_beside_its_point() -> None:
     assert f"YaRN {home:.0f} and {far:.0f}" in drawn.alt
     (axis,) = drawn.figure.axes
     assert {text.get_text(): text.xy for text in axis.texts}["YaRN"] == (home, far)
+    drawn = scoreboard.scoreboard_trade(board, names, control="rope-window", more={"one seed": (57.8, 57.3)})
+    (axis,) = drawn.figure.axes
+    assert [line.get_fillstyle() for line in axis.lines] == ["full"] * 3 + ["none"]
+    assert "one seed 58 and 57" in drawn.alt
     with pytest.raises(ValueError, match="control must be one of rope, yarn"):
         scoreboard.scoreboard_trade(board, {"rope": "plain", "yarn": "YaRN"}, control="rope-window")

@@ -94,7 +94,7 @@ def scoreboard_table(
     found = {name: [_asked(lines, row, *column) for column in columns] for row, name in names.items()}
     seeds = sorted({seeds for row in names for seeds in lines.where(rung=RUNG, row=row)["seeds"]})
     ends = {
-        (name, at): f"{max(low, 0):.0f} to {min(high, 100):.0f}"
+        (name, at): _ends(max(low, 0), min(high, 100))
         for name, cells in found.items()
         for at, cell in enumerate(cells)
         if cell is not None
@@ -108,10 +108,20 @@ def scoreboard_table(
         apart=[] if control is None else [names[control]],
         head=head,
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
-        "and 64 held-out documents; ± is half of a 95 % interval over both"
-        + (", whose ends are given where ± would pass 0 or 100." if ends else "."),
+        "and 64 held-out documents; ± is half of a 95 % interval over seeds and documents"
+        + ("; where ± would pass 0 or 100, the two ends stand instead." if ends else "."),
     )
     return replace(shown, below={**shown.below, **ends})
+
+
+def _ends(low: float, high: float) -> str:
+    """The ends of an interval that was cut at 0 or at 100: with a decimal where it is narrow.
+
+    >>> _ends(0.0, 0.31), _ends(17.1, 94.7), _ends(97.24, 100.0)
+    ('0 to 0.3', '17 to 95', '97.2 to 100')
+    """
+    digits = 1 if high - low < 5 else 0
+    return " to ".join(f"{end:.0f}" if end in (0, 100) else f"{end:.{digits}f}" for end in (low, high))
 
 
 def _asked(lines: Table, row: str, metric: str, length: int) -> tuple[float, float, float] | None:
@@ -450,7 +460,13 @@ def scoreboard_ahead(
 
 @styled
 def scoreboard_trade(
-    lines: Table, names: Mapping[str, str], *, control: str, home: int = 64, length: int = 512
+    lines: Table,
+    names: Mapping[str, str],
+    *,
+    control: str,
+    home: int = 64,
+    length: int = 512,
+    more: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[MatplotlibFigure, str]:
     """All bytes at the training length across, and at another length up: a method that costs nothing moves up alone.
 
@@ -459,6 +475,7 @@ def scoreboard_trade(
         names: of the rows; what each is called.
         control: a row among them, drawn apart.
         home, length: of the texts.
+        more: points that the table does not have, drawn hollow: the percents at ``home`` and at ``length`` by name.
 
     Raises:
         ValueError: a control that is not among the names; rows that the table does not have.
@@ -466,13 +483,17 @@ def scoreboard_trade(
     if control not in names:
         raise ValueError(f"control must be one of {', '.join(names)}, got {control!r}")
     figure, axis = new_figure(height=4.2)
+    more = more or {}
     found = {name: [measured(lines, row, "natural", of)[0] for of in (home, length)] for row, name in names.items()}
+    found |= {name: list(both) for name, both in more.items()}
     for (x, y), name in zip(found.values(), found, strict=True):
         color, marker = (ORANGE, "D") if name == names[control] else (BLUE, "o")
-        axis.plot(x, y, marker, color=color, markersize=9)
+        axis.plot(x, y, marker, color=color, markersize=9, fillstyle="none" if name in more else "full")
         taken = any(abs(x - other) < 1 and 0 < above - y < 4 for other, above in found.values())
-        place = {"xytext": (0, -11 if taken else 11), "va": "top" if taken else "bottom"}
-        axis.annotate(name, (x, y), textcoords="offset points", ha="center", fontsize=12, **place)
+        place = {"xytext": (9, 0), "ha": "left", "va": "center"}  # beside the point, where something stands above it
+        if not taken:
+            place = {"xytext": (0, 11), "ha": "center", "va": "bottom"}
+        axis.annotate(name, (x, y), textcoords="offset points", fontsize=12, **place)
     axis.set_xlabel(f"all bytes at {home}, % right")
     axis.set_ylabel(f"all bytes at {length}, % right")
     axis.margins(x=0.2, y=0.15)

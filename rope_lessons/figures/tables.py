@@ -27,6 +27,7 @@ border-bottom:1px solid var(--rl-line,rgba(128,128,128,.35));background:none;col
 .rl-table thead tr{display:grid;grid-template-columns:repeat(var(--rl-columns),minmax(0,1fr))}
 .rl-table thead th:first-child{grid-column:1/-1;padding-bottom:0;border:0}
 .rl-table thead th:first-child:empty{display:none}
+.rl-table tr.rl-apart td{border-top:0}
 .rl-table{display:flex;flex-direction:column;width:100%}
 .rl-table tbody,.rl-table thead{display:block;width:100%}
 .rl-table caption{display:block;order:1}
