@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
@@ -25,11 +26,12 @@ from rope_lessons.figures import (
     over_seeds,
     styled,
 )
+from rope_lessons.hf.released import known
 from rope_lessons.radix import ntk_frequencies, pi_frequencies
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table
 
-__all__ = ["circles_ramps", "circles_speeds", "circles_tax", "circles_temperature", "circles_turns"]
+__all__ = ["circles_longrope", "circles_ramps", "circles_speeds", "circles_tax", "circles_temperature", "circles_turns"]
 
 
 @styled
@@ -70,15 +72,24 @@ def circles_ramps(dim: int = 128, train_length: int = 4096, factor: float = 8.0)
     }
     speeds = {name: frequencies / plain for name, frequencies in speeds.items()}
     styles = (("-", GREY), ("--", GREY), ("-o", BLUE), ("-s", ORANGE), ("-^", GREEN))
-    for (name, speed), (line, color) in zip(speeds.items(), styles, strict=True):
-        axis.plot(speed, line, color=color, label=name, markersize=4)
+    for speed, (line, color) in zip(speeds.values(), styles, strict=True):
+        axis.plot(speed, line, color=color, markersize=4)
+    last = dim // 2 - 1
+    axis.text(0, 1.05 / factor, "PI", va="bottom")
+    axis.text(0.03 * last, factor**-0.25, "NTK-aware", va="center")
+    for name, height, across, side in (("Llama-3, 1", 0.9, 0.75, "left"), ("code, 1", 0.6, 0.75, "left"),
+                                       ("paper, 1", 0.2, 0.3, "right")):  # fmt: skip
+        speed = next(of for key, of in speeds.items() if key.startswith(name))
+        level = factor ** (height - 1)
+        pair = int((speed - level).abs().argmin())
+        axis.annotate(name.split(",")[0].replace("-", " "), (pair, float(speed[pair])), xytext=(across * last, level),
+                      ha=side, va="center", arrowprops={"arrowstyle": "-", "color": GREY, "shrinkB": 4})  # fmt: skip
     axis.set_yscale("log")
     ticks = {1 / 8: "1/8", 1 / 4: "1/4", 1 / 2: "1/2", 1.0: "1"} if factor == 8 else {1 / factor: "1/κ", 1.0: "1"}
     axis.set_yticks(list(ticks), list(ticks.values()))
     axis.minorticks_off()
     axis.set_xlabel("pair t, fast to slow")
     axis.set_ylabel("speed: new / old")
-    legend_below(figure, axis)
     paper, code = speeds["paper, 1 to 32 turns"], speeds["code, 1 to 32 turns"]
     widest = int((code / paper).argmax())
     alt = f"""Speed of each pair on a logarithmic scale, for d = {dim}, a training length of {train_length} and a factor
@@ -89,11 +100,23 @@ def circles_ramps(dim: int = 128, train_length: int = 4096, factor: float = 8.0)
     return figure, alt
 
 
+# Where a name stands that would be in the way to the left of its point: offsets, and where the point is from it.
+BESIDE = {
+    "by-parts": (0, 22, "center", "bottom"),
+    "pi": (0, 11, "center", "bottom"),
+    "ntk-aware-temperature": (4, 20, "right", "bottom"),
+    "llama3": (-9, -2, "right", "top"),
+    "yarn-ramp": (-9, 2, "right", "bottom"),
+    "llama3-temperature": (-4, -9, "right", "top"),
+    "yarn-request": (6, 10, "right", "bottom"),
+}
+
+
 @styled
 def circles_tax(rows: Table, names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
     """Accuracy at 8 times the training length against accuracy at the training length, a point for each method.
 
-    ``rows`` as in ``data/circles.json``; ``names`` maps a method to its name in the legend.
+    ``rows`` as in ``data/circles.json``; ``names`` maps a method to its name beside the point.
     """
     figure, axis = new_figure(height=5.0)
     lengths = sorted(set(rows["length"]))
@@ -108,14 +131,61 @@ def circles_tax(rows: Table, names: Mapping[str, str]) -> tuple[MatplotlibFigure
             [float(p.mean()) for p in points],
             [[[float(p.mean() - p.min())], [float(p.max() - p.mean())]] for p in points],
         )
-        axis.errorbar(x, y, yerr=spread[1], xerr=spread[0], color=color, marker=marker, markersize=8, label=name,
+        axis.errorbar(x, y, yerr=spread[1], xerr=spread[0], color=color, marker=marker, markersize=8,
                       linestyle="none", elinewidth=1)  # fmt: skip
+        dx, dy, side, upright = BESIDE.get(method, (-9, 0, "right", "center"))
+        axis.annotate(name, (x, y), xytext=(dx, dy), textcoords="offset points", ha=side, va=upright, fontsize=12)
         said.append(f"{name} {x:.0f} and {y:.0f}")
     axis.set_xlabel(f"next byte right at {lengths[0]} bytes, %")
     axis.set_ylabel(f"at {lengths[-1]} bytes, %")
-    legend_below(figure, axis)
+    axis.margins(x=0.12, y=0.1)
     alt = f"""Accuracy at {lengths[-1]} bytes against accuracy at {lengths[0]} bytes, the training length; one point for
         each method, mean over the seeds with bars from worst to best. In percent, short and long: {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def circles_longrope(name: str = "Phi-3.5 mini") -> tuple[MatplotlibFigure, str]:
+    """The two factors of each pair of a model with LongRoPE, and YaRN's factor for the same stretch.
+
+    ``name`` of :func:`rope_lessons.hf.released.models`.
+    """
+    model = known(name)
+    spec = next(of for layer in model.plan() if (of := layer.frequencies) is not None and of.kind == "longrope")
+    options: dict[str, Any] = dict(spec.options)
+    length, base = options["train_length"], options["base"]
+    if model.claimed is None:
+        raise ValueError(f"name must be of a model whose longest text is known, got {name!r}")
+    factor = model.claimed / length
+    plain = rope_frequencies(spec.dim, base)
+    yarn = plain / yarn_frequencies(spec.dim, factor, length, base)
+    short, long = (torch.tensor(options[f"{which}_factor"], dtype=torch.float64) for which in ("short", "long"))
+    figure, axis = new_figure(height=4.2)
+    last = len(plain) - 1
+    above = {"xytext": (0, 9), "ha": "center", "va": "bottom"}
+    lines = (
+        ("long texts", long, "-o", ORANGE, 0.75, above),
+        ("YaRN", yarn, "-s", BLUE, 0.85, {"xytext": (0, -9), "ha": "center", "va": "top"}),
+        ("short texts", short, "-^", GREEN, 0.75, above),
+    )
+    for said, factors, line, color, across, place in lines:
+        axis.plot(factors, line, color=color, markersize=4)
+        pair = round(across * last)
+        at = (pair, float(factors[pair]))
+        axis.annotate(said, at, textcoords="offset points", fontsize=12, **place)
+    once = int((turns(plain, length) >= 1).sum()) - 0.5
+    axis.axvline(once, color="black", linewidth=1, linestyle="--")
+    axis.set_yscale("log", base=2)
+    axis.set_yticks([1, 2, 4, 8, 16, 32, 64], ["1", "2", "4", "8", "16", "32", "64"])
+    axis.set_ylim(0.9, 110)
+    axis.minorticks_off()
+    axis.set_xlabel("pair t, fast to slow")
+    axis.set_ylabel("factor: slower by")
+    alt = f"""The factor by which each of the {last + 1} pairs of {name} is slowed, on a logarithmic scale. For long
+        texts it rises from {float(long[0]):.2f} at the first pair to {float(long[last // 2]):.0f} in the middle and
+        {float(long[-1]):.0f} at the last; for short ones from {float(short[0]):.2f} to {float(short[-1]):.2f}. YaRN
+        with a factor of {factor:.0f} stays at 1 for the first {int((yarn < 1 + 1e-9).sum())} pairs and reaches
+        {float(yarn[-1]):.0f} right of the dashed line, where pairs have not been round once."""
     return figure, alt
 
 

@@ -663,7 +663,7 @@ def test_paired_differences_of_the_lesson():
 
 
 def test_the_nine_slowest_hands_are_masked():
-    """Alone next to nothing; after pairs 5 and 6 more, though both intervals hold zero. The closed ones: nothing sure."""
+    """Alone next to nothing; after pairs 5 and 6 more, though both intervals hold zero."""
     found = differences()
     nine = [found["slowed-open", "slowed-from-a-quarter", metric, 512] for metric in ("natural", "far copies")]
     assert nine == [(1.5, -1.0, 3.9), (5.1, -0.1, 10.3)]
@@ -763,3 +763,30 @@ def test_hands_slowed_are_counted():
         methods={"one": lambda factor: torch.cat([plain[:3] / 8, plain[3:4], plain[4:] / 8])}, method="one"
     )
     assert "1 of 8 hands shows new angles within 512 tokens. 7 of 8 turn slower" in one.svg
+
+
+def test_the_lists_of_phi():
+    """What the deeper page reads off its figure."""
+    from rope_lessons.hf.released import known
+
+    model = known("Phi-3.5 mini")
+    options = dict(model.plan()[0].frequencies.options)
+    short, long = (torch.tensor(options[f"{which}_factor"]) for which in ("short", "long"))
+    plain = rl.rope_frequencies(96)
+    turned = rl.circles.turns(plain, 4096)
+    assert model.claimed / 4096 == 32
+    is_open = turned < 1
+    assert bool(((long[is_open] / 32 - 2).abs() < 0.05).all())
+    assert (round(float(turned[22])), round(float(long[22]))) == (10, 42)
+    yarn = plain / rl.yarn_frequencies(96, 32, 4096)
+    assert float(yarn[22]) == pytest.approx(1.5, abs=0.06)
+    assert (round(float(turned[7])), round(float(long[7]), 1)) == (170, 2.6)
+    assert float(short[24:].min()) >= 1.98
+    assert float(short[23]) < 1.95
+    assert "48 pairs of Phi-3.5 mini" in figures.circles_longrope().alt
+
+
+def test_yarns_letters():
+    deeper = (Path(__file__).parents[2] / "book" / "deeper" / "05_circles.md").read_text("utf8")
+    assert "its $\\sqrt{1/t}$ is our $\\nu$, its $s$ our $\\kappa$" in deeper
+    assert math.sqrt(1 / (1 / rl.yarn_attention_factor(8) ** 2)) == pytest.approx(0.1 * math.log(8) + 1)
