@@ -51,6 +51,7 @@ def _unseen(draws: Sequence[Sequence[float]], length: int) -> list[int]:
 
 LAB_TOKENS, LAB_LENGTH, LAB_TEXTS = 64, 512, 3000
 LAB_NEIGHBOURS, LAB_JUMPS = 0.95, 0.2  # of all neighbours one apart; of the texts with more than one jump
+LAB_SKIP = 16  # a gap above that is a jump
 
 
 def _lab(positions: Any) -> str:
@@ -70,9 +71,9 @@ def _lab(positions: Any) -> str:
     missing = sorted(set(range(1, LAB_LENGTH)) - set(apart.unique().tolist()))
     if missing:
         return f"not all shown: {len(missing)} of {LAB_LENGTH - 1} distances are missing; the first is {missing[0]}"
-    several = ((gaps > 1).sum(dim=1) > 1).double().mean().item()
+    several = ((gaps > LAB_SKIP).sum(dim=1) > 1).double().mean().item()
     if several < LAB_JUMPS:
-        return f"one jump only: {several:.1%} of the texts have more"
+        return f"one jump only: {several:.1%} of the texts have two gaps above {LAB_SKIP}"
     return ""
 
 
@@ -105,6 +106,13 @@ def _half(generator: torch.Generator) -> list[int]:
     return [position - (position - i) // 2 for i, position in enumerate(_jumps(2, generator))]
 
 
+def _small_second(generator: torch.Generator) -> list[int]:
+    """One jump, and a gap of 2 elsewhere that brings nothing far together."""
+    token, cut = torch.arange(LAB_TOKENS), int(torch.randint(1, LAB_TOKENS, (1,), generator=generator))
+    positions = skip_positions(LAB_TOKENS, LAB_LENGTH - 1, generator=generator) + (token >= cut)
+    return positions.tolist()
+
+
 _keys = torch.rand(3, 9, generator=torch.Generator().manual_seed(0))
 
 EXERCISES: dict[str, Exercise | Lab] = {
@@ -114,6 +122,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "neighbours disturbed": lambda generator: random_positions(64, 512, generator=generator),
             "one jump only": lambda generator: skip_positions(64, 512, generator=generator),
+            "one jump only: 0.0% of the texts have two gaps above 16": _small_second,
             "neighbours disturbed: 93": partial(_jumps, 4),
             "not all shown": _half,
             # Cheating: a fixed text, or chance from elsewhere.
@@ -130,6 +139,11 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "distances arise within one text: you took pairs from different texts": (
                 lambda draws, n: _unseen([[p for text in draws for p in text]], n)
+            ),
+            "only whole distances count, and 2.5 is not 2: do not round": (
+                lambda draws, n: [
+                    d for d in range(1, n) if d not in {int(abs(a - b)) for text in draws for a in text for b in text}
+                ]
             ),
             "these are positions that no token had; ask for distances": (
                 lambda draws, n: [d for d in range(1, n) if d not in {p for text in draws for p in text}]
@@ -156,6 +170,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "this is the grid of the test, which begins at 0; the draws leave a gap at both ends": lambda i, n, p: (
                 i * p / n
             ),
+            "a mean need not be whole: divide with /": lambda i, n, p: (i + 1) * (p + 1) // (n + 1) - 1,
             "there are N + 1 gaps, one more than tokens, and together they are P + 1 long": (
                 lambda i, n, p: (i + 1) * p / n - 1
             ),

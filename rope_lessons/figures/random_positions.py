@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ __all__ = [
     "random_draws",
     "random_lengths",
     "random_neighbours",
+    "random_octaves",
     "random_order",
     "random_reach",
     "random_sentence",
@@ -198,6 +200,39 @@ def random_reach(
     return figure, alt
 
 
+OCTAVES = 11  # the last ends at 2,048
+
+
+@styled
+def random_octaves(
+    samplers: Sequence[str] = ("plain", "random", "exponential", "jump"), length: int = 64
+) -> tuple[MatplotlibFigure, str]:
+    """How many pairs of a training text are near and far: between a power of two and the next, for each sampler."""
+    figure, axis = new_figure(height=4.8)
+    starts = 2 ** torch.arange(OCTAVES + 1)
+    said = []
+    for number, name in enumerate(samplers):
+        beyond = pairs_beyond(name, starts, length)
+        pairs = beyond[:-1] - beyond[1:]
+        style = {"color": COLOURS[number], "marker": MARKERS[number], "label": REACHES[name]}
+        axis.plot(range(OCTAVES), pairs.where(pairs > 1e-3, torch.nan), **style)
+        said.append(f"{REACHES[name]}: {', '.join(f'{float(n):.3g}' for n in pairs)}")
+    names = ["1", *(f"{int(start)}–{2 * int(start) - 1}" for start in starts[1:-1])]
+    shown = range(0, OCTAVES, 2)
+    axis.set_xticks(shown, [names[at] for at in shown], fontsize=12)
+    axis.axvline(math.log2(512) - 0.5, color=GREY, linewidth=1, linestyle=":")
+    axis.text(math.log2(512) - 0.4, 2e-2, "beyond\nthe test")
+    axis.set_yscale("log")
+    axis.set_ylim(5e-3, 3e3)
+    axis.set_xlabel("distance")
+    axis.set_ylabel("pairs")
+    legend_below(figure, axis)
+    alt = f"""Expected number of pairs of tokens in one training text of {length} tokens by their distance, both on
+        logarithmic axes: at distance 1 (for equal means up to 2), from 2 to 3, from 4 to 7 and so on up to
+        {2**OCTAVES - 1}; a dotted line after 511, the largest distance at test. From near to far. {"; ".join(said)}."""
+    return figure, alt
+
+
 NEIGHBOURS = ("0, 1, 2, …", "random subset", "equal means", "one jump")
 
 
@@ -247,10 +282,10 @@ def random_neighbours(
 
 
 CONTROLLED = (
+    ("plain", "plain", "0, 1, 2"),
     ("random subset, grid", "random", "grid"),
     ("equal means", "equal-mean", "0, 1, 2"),
     ("one jump", "one jump", "0, 1, 2"),
-    ("plain", "plain", "0, 1, 2"),
     ("plain, ReRoPE and log n at test", "plain", "ReRoPE, log n"),
     ("plain, window of 16 at test", "plain", "window 16"),
 )
@@ -276,16 +311,17 @@ def random_lengths(
     for number, (name, training, test) in enumerate(cases):
         by_length = losses(stored, training, test)
         lengths = sorted(by_length)
-        style = {"color": COLOURS[(number + 1) % len(COLOURS)], "marker": MARKERS[number]}
-        line = "--" if training == "plain" else "-"
-        mean = over_seeds(axis, lengths, [by_length[n] for n in lengths], **style, linestyle=line, label=name)
+        style = {"color": COLOURS[number], "marker": MARKERS[number]}
+        line = "--" if training == "plain" and test != "0, 1, 2" else "-"
+        beside = [n * 2 ** (0.05 * (number - (len(cases) - 1) / 2)) for n in lengths]  # so that no bar hides another
+        mean = over_seeds(axis, beside, [by_length[n] for n in lengths], **style, linestyle=line, label=name)
         said.append(f"{name}: {spoken(mean, 2)}")
     doubling_axis(axis, lengths)
     axis.set_xlabel("length of the text, bytes (trained on 64)")
     axis.set_ylabel("loss, nats per hidden byte")
     legend_below(figure, axis)
     alt = f"""Loss at hidden bytes against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the
-        seeds with bars from best to worst; dashed, trained on 0, 1, 2. In nats, shortest to longest text.
+        seeds with bars from best to worst; dashed, trained on 0, 1, 2 and changed only at test. In nats, shortest to longest text.
         {"; ".join(said)}."""
     return figure, alt
 
@@ -314,7 +350,7 @@ def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigu
 
 # --- the explorable: ten draws of a sampler ------------------------------------------------------------------------
 
-SPACE, DRAWS, ROW = 512, 10, 24  # positions at test; draws shown; height of a row
+SPACE, NEAR, DRAWS, ROW = 512, 32, 10, 24  # positions at test; those of the magnifier; draws shown; height of a row
 NAMES = ("0, 1, 2, …", "random subset", "equal means", "one jump")
 
 
@@ -343,29 +379,32 @@ def _draw(sampler: int, tokens: int, numbers: Any) -> list[float]:
     return [end * i / (tokens - 1) for i in range(tokens)]
 
 
-def _ticks(draws: list[list[float]]) -> str:
+def _ticks(draws: list[list[float]], space: int = SPACE) -> str:
     """The ``d`` attribute of all ticks; those beyond the axis are left out."""
-    marks = [(p, row) for row, draw in enumerate(draws) for p in draw if p < SPACE]
-    return "".join(f"M{10 + 340 * p / (SPACE - 1):.1f} {70 + ROW * row}v14" for p, row in marks)
+    marks = [(p, row) for row, draw in enumerate(draws) for p in draw if p < space]
+    return "".join(f"M{10 + 340 * p / (space - 1):.1f} {70 + ROW * row}v14" for p, row in marks)
 
 
-def _beyond(draws: list[list[float]]) -> str:
+def _beyond(draws: list[list[float]], space: int = SPACE) -> str:
     """A triangle at the right end of each row whose draw goes on beyond the axis."""
-    return "".join(f"M350 {72 + ROW * row}l8 5l-8 5z" for row, draw in enumerate(draws) if draw[-1] >= SPACE)
+    return "".join(f"M350 {72 + ROW * row}l8 5l-8 5z" for row, draw in enumerate(draws) if draw[-1] >= space)
 
 
-def _title(draws: list[list[float]]) -> str:
-    ends = [draw[-1] for draw in draws]
-    steps = sum(ends) - sum(draw[0] for draw in draws)
-    mean = steps / (len(draws) * (len(draws[0]) - 1))
-    return f"farthest: {max(ends):.0f}, mean step: {mean:.2f}"
+def _near(draws: list[list[float]]) -> str:
+    """How many of all neighbours are about one apart."""
+    gaps = [b - a for draw in draws for a, b in pairwise(draw)]
+    return f"neighbours about 1 apart: {100 * sum(0.5 < gap < 1.5 for gap in gaps) / len(gaps):.0f} %"
+
+
+def _far(draws: list[list[float]]) -> str:
+    return f"largest distance in these ten texts: {max(draw[-1] - draw[0] for draw in draws):.0f}"
 
 
 DRAWS_SCRIPT = r"""
-    const space = 512, rows = 10, tokens = value.tokens;
+    const space = 512, shown = value.shown, rows = 10, tokens = value.tokens;
     let state = 1000 * value.seed + 12345;
     const next = () => { state = (16807 * state) % 2147483647; return state / 2147483647; };
-    let ticks = "", beyond = "", farthest = 0, steps = 0;
+    let ticks = "", beyond = "", far = 0, near = 0;
     for (let row = 0; row < rows; row++) {
       const draw = [];
       if (value.sampler === 1) {
@@ -378,18 +417,21 @@ DRAWS_SCRIPT = r"""
         for (let i = 0; i < tokens; i++) draw.push(end * i / (tokens - 1));
       }
       const y = 70 + 24 * row, last = draw[tokens - 1];
-      for (const p of draw) if (p < space) ticks += `M${(10 + 340 * p / (space - 1)).toFixed(1)} ${y}v14`;
-      if (last >= space) beyond += `M350 ${y + 2}l8 5l-8 5z`;
-      farthest = Math.max(farthest, last);
-      steps += (last - draw[0]) / (tokens - 1) / rows;
+      for (const p of draw) if (p < shown) ticks += `M${(10 + 340 * p / (shown - 1)).toFixed(1)} ${y}v14`;
+      if (last >= shown) beyond += `M350 ${y + 2}l8 5l-8 5z`;
+      far = Math.max(far, last - draw[0]);
+      for (let i = 1; i < tokens; i++) near += draw[i] - draw[i - 1] > 0.5 && draw[i] - draw[i - 1] < 1.5;
     }
     svg.querySelector(".ticks").setAttribute("d", ticks);
     svg.querySelector(".beyond").setAttribute("d", beyond);
-    svg.querySelector(".title").textContent = `farthest: ${farthest.toFixed(0)}, mean step: ${steps.toFixed(2)}`;
+    const share = (100 * near / (rows * (tokens - 1))).toFixed(0);
+    svg.querySelector(".title").textContent = `neighbours about 1 apart: ${share} %`;
+    svg.querySelector(".far").textContent = `largest distance in these ten texts: ${far.toFixed(0)}`;
+    svg.querySelector(".end").textContent = shown - 1;
 """
 
 
-def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1) -> Explorable:
+def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int = SPACE) -> Explorable:
     """Ten draws of a sampler on the positions that a text of 512 has at test."""
     numbers = _uniform(seed)
     draws = [_draw(sampler, tokens, numbers) for _ in range(DRAWS)]
@@ -397,26 +439,27 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1) -> Explorabl
     svg = (
         f'<svg viewBox="0 0 360 {bottom + 34}" style="width:100%;max-width:560px;height:auto;background:none;'
         'display:block;margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
-        f'<text x="10" y="24" font-weight="bold" font-size="15" class="title">{_title(draws)}</text>'
-        f'<text x="10" y="52">ten draws, one in each row</text>'
-        f'<path class="ticks" d="{_ticks(draws)}" fill="none" stroke="{BLUE}" stroke-width="1.5"/>'
-        f'<path class="beyond" d="{_beyond(draws)}" fill="{RED}"/>'
+        f'<text x="10" y="24" font-weight="bold" font-size="15" class="title">{_near(draws)}</text>'
+        f'<text x="10" y="50" class="far">{_far(draws)}</text>'
+        f'<path class="ticks" d="{_ticks(draws, shown)}" fill="none" stroke="{BLUE}" stroke-width="1.5"/>'
+        f'<path class="beyond" d="{_beyond(draws, shown)}" fill="{RED}"/>'
         f'<path d="M10 {bottom}H350" stroke="#1a1a1a" fill="none"/>'
         f'<text x="10" y="{bottom + 20}">0</text>'
         f'<text x="180" y="{bottom + 20}" text-anchor="middle">position</text>'
-        f'<text x="350" y="{bottom + 20}" text-anchor="end">{SPACE - 1}</text></svg>'
+        f'<text x="350" y="{bottom + 20}" text-anchor="end" class="end">{shown - 1}</text></svg>'
     )
     alt = f"""Ten rows of ticks on a line from 0 to {SPACE - 1}: in each row the positions of {tokens} tokens, drawn as
         a random subset of {SPACE}. The ticks lie all over the line and unevenly: neighbours may touch, or leave a large
         gap. With equal means the ticks of a row are evenly spaced from 0 on, most rows end early, and a red triangle
         marks a row that goes on beyond the line. With one jump each row is two dense blocks, the first at the left.
         With 0, 1, 2 all rows are the same short block at the left."""
-    caption = f"""N tokens of a training text, numbered ten times. The line has P = {SPACE} positions here, so that at
-        N = 64 the gaps of a random subset are a quarter of those in the text. With 0, 1, 2 most of it
-        stays empty. Which way to number shows all of it, and which keeps neighbours neighbours? (The last two ways are
-        explained below.)"""
+    caption = f"""N tokens of a training text, numbered ten times, a row each. The line has P = {SPACE} positions here, so
+        that N = 16 has about the gaps of the question, and N = 64 a quarter of them. Neighbours are about 1 apart
+        between ½ and 1½; look at the first {NEAR} positions to see them. Which way to number shows the whole line, and
+        which keeps neighbours neighbours? (The last two ways are explained below.)"""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
+        Choice("shown", "Positions", {SPACE: f"0 to {SPACE - 1}", NEAR: f"0 to {NEAR - 1}"}, shown),
         Knob("tokens", "tokens N", 4, 64, tokens, 4),
         Again("seed", "another ten", 20, seed),
     )
