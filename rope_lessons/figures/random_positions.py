@@ -321,8 +321,8 @@ def random_lengths(
     axis.set_ylabel("loss, nats per hidden byte")
     legend_below(figure, axis)
     alt = f"""Loss at hidden bytes against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the
-        seeds with bars from best to worst; dashed, trained on 0, 1, 2 and changed only at test. In nats, shortest to longest text.
-        {"; ".join(said)}."""
+        seeds with bars from best to worst; dashed, trained on 0, 1, 2 and changed only at test. In nats, shortest to
+        longest text. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -453,8 +453,8 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int =
         gap. With equal means the ticks of a row are evenly spaced from 0 on, most rows end early, and a red triangle
         marks a row that goes on beyond the line. With one jump each row is two dense blocks, the first at the left.
         With 0, 1, 2 all rows are the same short block at the left."""
-    caption = f"""N tokens of a training text, numbered ten times, a row each. The line has P = {SPACE} positions here, so
-        that N = 16 has about the gaps of the question, and N = 64 a quarter of them. Neighbours are about 1 apart
+    caption = f"""N tokens of a training text, numbered ten times, a row each. The line has P = {SPACE} positions here,
+        so that N = 16 has about the gaps of the question, and N = 64 a quarter of them. Neighbours are about 1 apart
         between ½ and 1½; look at the first {NEAR} positions to see them. Which way to number shows the whole line, and
         which keeps neighbours neighbours? (The last two ways are explained below.)"""
     knobs = (

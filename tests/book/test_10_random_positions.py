@@ -168,7 +168,7 @@ def test_the_dials_show_these_means():
 
 
 def test_equal_means_lose_no_hand():
-    """Their price is the highest all the same, so lost hands do not explain it; as the lesson says, and the deeper page.
+    """Their price is the highest all the same, so lost hands do not explain it: on both pages.
 
     The takeaway may not say that the next token's direction is what every such numbering costs.
     """
@@ -429,7 +429,7 @@ def llama() -> Any:
     return LlamaForCausalLM(config)
 
 
-def trained_with(model: Any, tokens: torch.Tensor, lines: str) -> dict[str, Any]:
+def trained_with(tokens: torch.Tensor, lines: str) -> dict[str, Any]:
     """What the lines of *Use it* hand to the model."""
     given: dict[str, Any] = {}
     names = {"torch": torch, "model": lambda tokens, **options: given.update(options), "tokens": tokens}
@@ -448,15 +448,15 @@ def test_library_llama_trains_on_one_jump():
     """The lines of *Use it*, as they stand there: far text is seen, in a loop with gradient checkpointing, too."""
     lines = LESSON.split("In a Hugging Face training loop")[1].split("```python\n")[1].split("```")[0]
     model, tokens = llama(), torch.randint(50, (3, 64))
-    given = trained_with(model, tokens, lines)
+    given = trained_with(tokens, lines)
     assert given["position_ids"].shape == (3, 64)
     assert given["position_ids"].max() > 1000
     assert given["labels"] is tokens
-    assert (by_the_first_token(model, tokens, **given) > 0.1).all()
-    assert (by_the_first_token(model, tokens, use_cache=False, **given) > 0.1).all()
+    assert (by_the_first_token(model, tokens, **given) > 0).all()
+    assert (by_the_first_token(model, tokens, use_cache=False, **given) > 0).all()
     model.gradient_checkpointing_enable()
     model.train()
-    assert (by_the_first_token(model, tokens, **given) > 0.1).all()
+    assert (by_the_first_token(model, tokens, **given) > 0).all()
     drawn = model(tokens, **given)
     assert drawn.loss != model(tokens, labels=tokens, attention_mask=given["attention_mask"]).loss
     drawn.loss.backward()
@@ -472,11 +472,11 @@ def test_library_llama_takes_a_jump_for_a_new_document(attention: str):
     assert (positions.diff() > 1).any(dim=1).all()
     ones = {"attention_mask": torch.ones_like(tokens)}
     for options, seen in (({}, True), ({"use_cache": False}, False), ({"use_cache": False, **ones}, True)):
-        assert (by_the_first_token(model, tokens, position_ids=positions, **options) > 0.1).all().item() is seen
+        assert (by_the_first_token(model, tokens, position_ids=positions, **options) > 0).all().item() is seen
     model.gradient_checkpointing_enable()
     model.train()
     assert (by_the_first_token(model, tokens, position_ids=positions) == 0).all()
-    assert (by_the_first_token(model, tokens, position_ids=positions, **ones) > 0.1).all()
+    assert (by_the_first_token(model, tokens, position_ids=positions, **ones) > 0).all()
 
 
 def test_library_torch_beta_takes_no_generator():
