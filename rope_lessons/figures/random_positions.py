@@ -221,7 +221,7 @@ def random_octaves(
     shown = range(0, OCTAVES, 2)
     axis.set_xticks(shown, [names[at] for at in shown], fontsize=12)
     axis.axvline(math.log2(512) - 0.5, color=GREY, linewidth=1, linestyle=":")
-    axis.text(math.log2(512) - 0.4, 2e-2, "beyond\nthe test")
+    axis.text(math.log2(512) - 0.4, 3, "beyond\nthe test")
     axis.set_yscale("log")
     axis.set_ylim(5e-3, 3e3)
     axis.set_xlabel("distance")
@@ -426,7 +426,7 @@ DRAWS_SCRIPT = r"""
     svg.querySelector(".beyond").setAttribute("d", beyond);
     const share = (100 * near / (rows * (tokens - 1))).toFixed(0);
     svg.querySelector(".title").textContent = `neighbours about 1 apart: ${share} %`;
-    svg.querySelector(".far").textContent = `largest distance in these ten texts: ${far.toFixed(0)}`;
+    svg.querySelector(".reach").textContent = `largest distance in these ten texts: ${far.toFixed(0)}`;
     svg.querySelector(".end").textContent = shown - 1;
 """
 
@@ -440,7 +440,7 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int =
         f'<svg viewBox="0 0 360 {bottom + 34}" style="width:100%;max-width:560px;height:auto;background:none;'
         'display:block;margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="10" y="24" font-weight="bold" font-size="15" class="title">{_near(draws)}</text>'
-        f'<text x="10" y="50" class="far">{_far(draws)}</text>'
+        f'<text x="10" y="50" class="reach">{_far(draws)}</text>'
         f'<path class="ticks" d="{_ticks(draws, shown)}" fill="none" stroke="{BLUE}" stroke-width="1.5"/>'
         f'<path class="beyond" d="{_beyond(draws, shown)}" fill="{RED}"/>'
         f'<path d="M10 {bottom}H350" stroke="#1a1a1a" fill="none"/>'

@@ -379,7 +379,7 @@ def test_explorable_draws_what_it_says():
     assert near[0] == 100
     assert near[1] == pytest.approx(100 * 63 / 511, abs=4)  # the probability of a gap of 1: (N - 1) / (P - 1)
     assert near[3] >= 98 > near[2]  # one jump is near on all but one gap
-    assert Drawn(figures.random_draws(0, 64)).text("far").split()[-1] == "63"
+    assert Drawn(figures.random_draws(0, 64)).text("reach").split()[-1] == "63"
     assert Drawn(figures.random_draws(0, 64, shown=figures.NEAR)).parts["ticks"].attrib["d"].count("M") == 320
     assert figures._beyond([[0.0, 511.0], [0.0, 512.0], [0.0, 9000.0]]).count("z") == 2
     assert figures._ticks([[0.0, 511.0], [0.0, 512.0]]).count("M") == 3
@@ -454,7 +454,7 @@ def test_library_llama_trains_on_one_jump():
     assert given["labels"] is tokens
     assert (by_the_first_token(model, tokens, **given) > 0).all()
     assert (by_the_first_token(model, tokens, use_cache=False, **given) > 0).all()
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     model.train()
     assert (by_the_first_token(model, tokens, **given) > 0).all()
     drawn = model(tokens, **given)
@@ -473,7 +473,7 @@ def test_library_llama_takes_a_jump_for_a_new_document(attention: str):
     ones = {"attention_mask": torch.ones_like(tokens)}
     for options, seen in (({}, True), ({"use_cache": False}, False), ({"use_cache": False, **ones}, True)):
         assert (by_the_first_token(model, tokens, position_ids=positions, **options) > 0).all().item() is seen
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     model.train()
     assert (by_the_first_token(model, tokens, position_ids=positions) == 0).all()
     assert (by_the_first_token(model, tokens, position_ids=positions, **ones) > 0).all()
