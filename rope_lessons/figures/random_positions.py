@@ -381,13 +381,13 @@ def _draw(sampler: int, tokens: int, numbers: Any) -> list[float]:
 
 def _ticks(draws: list[list[float]], space: int = SPACE) -> str:
     """The ``d`` attribute of all ticks; those beyond the axis are left out."""
-    marks = [(p, row) for row, draw in enumerate(draws) for p in draw if p < space]
+    marks = [(p, row) for row, draw in enumerate(draws) for p in draw if p <= space - 1]
     return "".join(f"M{10 + 340 * p / (space - 1):.1f} {70 + ROW * row}v14" for p, row in marks)
 
 
 def _beyond(draws: list[list[float]], space: int = SPACE) -> str:
     """A triangle at the right end of each row whose draw goes on beyond the axis."""
-    return "".join(f"M350 {72 + ROW * row}l8 5l-8 5z" for row, draw in enumerate(draws) if draw[-1] >= space)
+    return "".join(f"M350 {72 + ROW * row}l8 5l-8 5z" for row, draw in enumerate(draws) if draw[-1] > space - 1)
 
 
 def _near(draws: list[list[float]]) -> str:
@@ -417,8 +417,8 @@ DRAWS_SCRIPT = r"""
         for (let i = 0; i < tokens; i++) draw.push(end * i / (tokens - 1));
       }
       const y = 70 + 24 * row, last = draw[tokens - 1];
-      for (const p of draw) if (p < shown) ticks += `M${(10 + 340 * p / (shown - 1)).toFixed(1)} ${y}v14`;
-      if (last >= shown) beyond += `M350 ${y + 2}l8 5l-8 5z`;
+      for (const p of draw) if (p <= shown - 1) ticks += `M${(10 + 340 * p / (shown - 1)).toFixed(1)} ${y}v14`;
+      if (last > shown - 1) beyond += `M350 ${y + 2}l8 5l-8 5z`;
       far = Math.max(far, last - draw[0]);
       for (let i = 1; i < tokens; i++) near += draw[i] - draw[i - 1] > 0.5 && draw[i] - draw[i - 1] < 1.5;
     }

@@ -383,6 +383,9 @@ def test_explorable_draws_what_it_says():
     assert Drawn(figures.random_draws(0, 64, shown=figures.NEAR)).parts["ticks"].attrib["d"].count("M") == 320
     assert figures._beyond([[0.0, 511.0], [0.0, 512.0], [0.0, 9000.0]]).count("z") == 2
     assert figures._ticks([[0.0, 511.0], [0.0, 512.0]]).count("M") == 3
+    assert figures._ticks([[0.0, 31.0, 31.5]], figures.NEAR).count("M") == 2  # none under the triangle
+    # Classes that Font Awesome uses for its icons would draw the words in its font.
+    assert not {"far", "fas", "fab"} & Drawn(figures.random_draws()).parts.keys()
 
 
 # --- the causal case -----------------------------------------------------------------------------------------------
