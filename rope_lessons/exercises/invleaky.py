@@ -6,15 +6,24 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rope_lessons.exercises import Exercise, Lab, WrongKind
+from rope_lessons.exercises import Exercise, Lab, WrongKind, plain
 
 
-def _told(train_length: int, window: float, slope: float) -> list[float]:
+def _shown(train_length: int, window: float, slope: float) -> list[float]:
     return [x if x < window else window + slope * (x - window) for x in range(train_length)]
 
 
+NO_ORDER = "a set has no order: give a list, from the token itself to the farthest one"
+
+
+def _in_order(answer: Any) -> Any:
+    if isinstance(answer, (set, frozenset)):
+        raise WrongKind(NO_ORDER)
+    return plain(answer)
+
+
 def _covered(train_length: int, window: int, slope: float) -> int:
-    return math.floor(max(_told(train_length, window, slope))) + 1
+    return math.floor(max(_shown(train_length, window, slope))) + 1
 
 
 def _slope_needed(train_length: int, window: int, factor: float) -> float:
@@ -22,7 +31,7 @@ def _slope_needed(train_length: int, window: int, factor: float) -> float:
 
 
 def _seen(train_length: int, window: int, slope: int, length: int) -> int:
-    return len(set(_told(train_length, window, slope)) & set(range(length)))
+    return len(set(_shown(train_length, window, slope)) & set(range(length)))
 
 
 def _alias(omega: float, step: int) -> float:
@@ -31,11 +40,12 @@ def _alias(omega: float, step: int) -> float:
 
 
 def _all_seen(train_length: int, windows: Sequence[int], slope: int, length: int) -> bool:
-    told = {x for window in windows for x in _told(train_length, window, slope)}
+    told = {x for window in windows for x in _shown(train_length, window, slope)}
     return set(range(length)) <= told
 
 
-LAB_TRAINED, LAB_LENGTH, LAB_NEAR, LAB_STEPS = 128, 1024, 32, 12
+LAB_TRAINED, LAB_LENGTH, LAB_NEAR = 128, 1024, 32
+LAB_STEPS = 12  # the fewest: each of 11 would have to show 12 of the last 132 distances, which slope 11 alone can
 
 
 def _lab(answer: Any) -> str:
@@ -47,9 +57,9 @@ def _lab(answer: Any) -> str:
     if not all(math.isfinite(window) and math.isfinite(slope) and slope >= 0 for window, slope in maps):
         raise WrongKind("windows and slopes are finite numbers, and no slope is negative")
     if len(maps) > LAB_STEPS:
-        return f"too many steps: {len(maps)} maps, and {LAB_STEPS} are allowed"
+        return f"too many steps: it can be done with fewer than {len(maps)}"
     wanted = set(range(LAB_LENGTH))
-    shown = [set(_told(LAB_TRAINED, window, slope)) for window, slope in maps]
+    shown = [set(_shown(LAB_TRAINED, window, slope)) for window, slope in maps]
     for (window, slope), told in zip(maps, shown, strict=True):
         if not told >= set(range(LAB_NEAR)):
             return f"near distances are bent: ({window:g}, {slope:g}) does not show all of 0 to {LAB_NEAR - 1}"
@@ -74,13 +84,15 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "give a list of pairs": 12,
         },
     ),
-    "told": Exercise(
-        reference=_told,
+    "shown": Exercise(
+        reference=_shown,
         cases=[(3, 1, 3), (6, 2, 3), (6, 0, 2), (4, 6, 5), (5, 2, 1.5)],
+        normalise=_in_order,
         mistakes={
-            "a text of N tokens has the distances 0 to N - 1: leave N out": lambda n, w, r: _told(n + 1, w, r),
+            NO_ORDER: lambda n, w, r: set(_shown(n, w, r)),
+            "a text of N tokens has the distances 0 to N - 1: leave N out": lambda n, w, r: _shown(n + 1, w, r),
             "you bent as Leaky ReRoPE does at test: in training the far steps are multiplied by r": (
-                lambda n, w, r: _told(n, w, 1 / r)
+                lambda n, w, r: _shown(n, w, 1 / r)
             ),
             "the part below the window keeps its length: multiply x - w, not x": (
                 lambda n, w, r: [x if x < w else r * x for x in range(n)]
@@ -96,6 +108,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
             "the factor itself is too little: the window is covered one to one, so the rest must grow faster": (
                 lambda n, w, factor: factor
+            ),
+            "the slope need not be whole: do not round it up": lambda n, w, factor: math.ceil(
+                _slope_needed(n, w, factor)
             ),
             "that is the rule of thumb; what is needed is less": lambda n, w, factor: 2 * factor,
             "count distances, not tokens: a text of L tokens has distances up to L - 1": (
@@ -117,6 +132,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "the theorem's formula, outside its conditions: here the range may end before the test does": (
                 lambda n, w, r, length: w + (length - 1 - w) // r + 1
+            ),
+            "cut off at N, the formula is still wrong: a test that ends within the window has its own distances only": (
+                lambda n, w, r, length: min(n, w + (length - 1 - w) // r + 1)
             ),
             "these are the far ones; the distances inside the window are seen too": (
                 lambda n, w, r, length: _seen(n, w, r, length) - w
