@@ -5,8 +5,9 @@
 Takes about 45 minutes on one CPU core: 90 to 200 s for each of 20 models.
 
 Writes invleaky.json. Three seeds of the main settings beside the RoPE models of chapters 03 and 06, and one seed of the
-variants; and what rounding costs, to the distances that training visited and to others as coarse. The test text is
-every fourth piece of that of chapter 03, as in chapter 08.
+variants; and what rounding costs, to the distances that training visited and to others as coarse, on these models and
+on one of the scoreboard, which reads sixteen of its own test texts; and what every seed of the scoreboard's rows finds.
+The other test text is every fourth piece of that of chapter 03, as in chapter 08.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,11 @@ from experiments import command
 from experiments.result import Result
 from experiments.trained import Models, about, attend_fast, evaluation_windows, measure, surroundings
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
+from rope_lessons.lab import sizes
 from rope_lessons.models import byte_lm
+from rope_lessons.scoreboard import hits, live, table
+from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.scoreboard.scoring import Settings
 
 SEEDS = (0, 1, 2)
 CONFIG = byte_lm.Config()
@@ -34,6 +40,15 @@ DIM, N, LONG = CONFIG.head_dim, CONFIG.length, 512
 LENGTHS = (64, 128, 256, 512)
 WINDOW, SLOPE, BASE = 16, 16, 80_000.0  # the rule of article 13 for N = 64 and a factor of 8, and its larger base
 SHIFTS = (0, 2, 4, 6, 8)  # of the staircases
+KEPT = Path(__file__).parent / "stored" / "scoreboard" / "small"  # where the scoreboard keeps weights of seed 0
+ROUNDED, TEXTS = "invleaky-w16-logn", 16  # its training that is rounded, and on how many of its texts
+BY_SEED = {
+    "invleaky-w16-logn": "invleaky-w16-logn",
+    "invleaky-moving-logn": "invleaky-moving-logn",
+    "invleaky-same-residue-logn": "invleaky-same-residue-logn",
+    "invleaky-slopes-logn": "invleaky-slopes-logn",
+    "rerope-w32-logn-test": "rope",
+}  # its rows of which the chapter draws each seed, and their trainings
 LOG, AFTER = LogN(N), LogN(N, clip=True)  # log n in training and at test; at test only
 
 
@@ -123,25 +138,26 @@ def trained_scheduled(models: Models, name: str, seed: int) -> byte_lm.ByteLM:
 # --- what is measured ---------------------------------------------------------------------------------------------
 
 
-def attend_snapped(q: Tensor, k: Tensor, v: Tensor, row: Scheme, shift: int = 0) -> Tensor:
-    """RoPE whose far distances are rounded to the nearest of 16 + shift + 16 n: one product for each.
+def attend_snapped(q: Tensor, k: Tensor, v: Tensor, row: Scheme, shift: int = 0, **_: Any) -> Tensor:
+    """RoPE whose far distances are rounded to the nearest of 16 + shift + 16 n.
 
-    With a shift of 0 these are the distances that training visited; with 8 they are as far from them as can be.
+    With a shift of 0 these are the distances that training visited; with 8 they are as far from them as can be. Queries
+    whose indices leave one remainder by 16 meet every key at one place of its own, so 16 small products are enough.
     """
     assert row.frequencies is not None
     index, frequencies = torch.arange(q.shape[2]), row.frequencies(q.shape[2])
     turn = partial(apply_rotary, frequencies=frequencies, layout=row.layout)
+    first, far = WINDOW + shift, q.new_empty(*q.shape[:3], len(index))
+    for rest in range(SLOPE):
+        places = -first - (rest - index - first + SLOPE // 2) // SLOPE * SLOPE
+        some = slice(rest, None, SLOPE)
+        far[..., some, :] = turn(q[..., some, :], index[some] - rest) @ turn(k, places).mT
     ahead = index[:, None] - index
-    first = WINDOW + shift
-    snapped = torch.where(ahead < WINDOW, 0, first + (ahead - first + SLOPE // 2) // SLOPE * SLOPE)
-    scores = turn(q, index) @ turn(k, index).mT
-    for distance in range(first, len(index) + 2 * SLOPE, SLOPE):
-        told = turn(q, torch.full_like(index, distance)) @ k.mT
-        scores = torch.where(snapped == distance, told, scores)
+    scores = torch.where(ahead < WINDOW, turn(q, index) @ turn(k, index).mT, far)
     if row.scale is not None:
         scale = log_n_scale(index + 1, row.scale.train_length, row.scale.clip, row.scale.floor)
         scores = scores * scale.float().unsqueeze(-1)
-    return (scores * DIM**-0.5).masked_fill(ahead < 0, -torch.inf).softmax(dim=-1) @ v
+    return (scores * q.shape[-1] ** -0.5).masked_fill(ahead < 0, -torch.inf).softmax(dim=-1) @ v
 
 
 def tests(name: str, plan: Plan) -> Iterator[tuple[str, str, Plan]]:
@@ -183,6 +199,36 @@ def staircases_of(model: byte_lm.ByteLM, windows: Tensor) -> Iterator[dict]:
             }
 
 
+def of_the_scoreboard(training: str, texts: Tensor) -> Iterator[dict]:
+    """Seed 0 of a training of the scoreboard, with RoPE at test, rounded or not, with ReRoPE, and its cut."""
+    recipe = RUNGS["small"]
+    model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, torch.device("cpu"))
+    byte_lm.fill(model, KEPT / training / "seed-0.safetensors")
+    knobs: dict[str, Any] = {"dim": recipe.config.head_dim, "scale": LOG}
+    plain = scheme("rope", **knobs)
+    ways: dict[str, tuple[Scheme, Callable[..., Tensor] | None]] = {
+        "rope": (plain, None),
+        **{f"rounded, {shift}": (plain, partial(attend_snapped, shift=shift)) for shift in SHIFTS},
+        "rerope-16": (scheme("rerope", window=WINDOW, **knobs), None),
+        "own-64": (scheme("invleaky", window=WINDOW, slope=SLOPE, visible_window=N, **knobs), None),  # the control
+    }
+    for (way, (row, attend)), length in product(ways.items(), (N, LONG)):
+        metrics = live.METRICS if length == LONG else ("natural",)
+        found = {metric: round(live.percent(model, row, texts, length, metric, attend=attend), 2) for metric in metrics}
+        yield {"seed": 0, "training": training, "way": way, "documents": len(texts), "length": length, **found}
+
+
+def each_seed(folder: Path = KEPT) -> Iterator[dict]:
+    """Percent right at 512 for every seed of the scoreboard's rows, from its stored bits."""
+    questions = table.questions(live.windows(), Settings(), Settings().lengths)
+    for row, training in BY_SEED.items():
+        for path in sorted((folder / training).glob("seed-*.npz")):
+            bits = hits.read(path)[1][row]
+            sums = {metric: table.sums(bits, questions[metric, LONG]) for metric in live.METRICS}
+            found = {metric: round(100 * float(right.sum() / of.sum()), 2) for metric, (right, of) in sums.items()}
+            yield {"seed": int(path.stem.removeprefix("seed-")), "row": row, **found}
+
+
 def jobs(seeds: Sequence[int]) -> Iterator[tuple[str, int]]:
     """Models in the order in which they are trained: what the chapter leans on first."""
     yield from ((name, seed) for seed in seeds for name in MAIN)
@@ -201,14 +247,20 @@ def result_of(models: Models, name: str, seed: int, windows: Tensor) -> list[dic
     return list(rows_of(model, windows, name, plan))
 
 
-def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path, fresh: bool) -> None:
+def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, texts: Tensor, out: Path, fresh: bool) -> None:
     settings = {
         "config": asdict(models.config(CONFIG)),
         "window": WINDOW,
         "slope": SLOPE,
         "test_text": about(windows),
     }
-    result = Result(out / "invleaky.json", "invleaky", settings, {"rows": [], "staircases": []}, fresh)
+    result = Result(
+        out / "invleaky.json",
+        "invleaky",
+        settings,
+        {"rows": [], "staircases": [], "rounded": [], "each_seed": []},
+        fresh,
+    )
     for name, seed in jobs(seeds):
         labels = {"seed": seed, "model": name}
         if result.lacks("rows", **labels):
@@ -219,6 +271,11 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path
             if result.lacks("staircases", **labels):
                 model = models.byte_model(seed, MAIN[name])
                 result.add(staircases=[{**labels, **row} for row in staircases_of(model, windows)])
+    if result.lacks("rounded", training=ROUNDED):
+        result.add(rounded=of_the_scoreboard(ROUNDED, texts))
+    for row in each_seed():
+        if result.lacks("each_seed", row=row["row"], seed=row["seed"]):
+            result.add(each_seed=[row])
     result.close()
 
 
@@ -226,7 +283,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command.trained_parser("experiments invleaky", __doc__, SEEDS)
     options = command.parse(parser, arguments)
     models, windows = Models(options.models, options.steps), evaluation_windows(options.windows, every=4)
-    return command.run(parser.prog, lambda: measure_all(options.seeds, models, windows, options.out, options.fresh))
+    texts = live.windows()[: options.windows or TEXTS]
+    return command.run(
+        parser.prog, lambda: measure_all(options.seeds, models, windows, texts, options.out, options.fresh)
+    )
 
 
 if __name__ == "__main__":

@@ -41,10 +41,12 @@ __all__ = [
     "invleaky_maps",
     "invleaky_matrices",
     "invleaky_reach",
+    "invleaky_seeds",
     "invleaky_visited",
 ]
 
 SENTENCE = ("the", "cat", "saw", "the", "cat")
+PLURAL = {"needle": "needles"}
 COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 
 
@@ -54,7 +56,7 @@ class _OwnTrainings(Dials):
     def __init__(self, rows: Sequence[tuple[DialRow, int]], trained: Tensor):
         apart = [Dials([row], trained, known) for row, known in rows]
         super().__init__([row for row, _ in rows], trained, rows[0][1])
-        self.drawn = [found.drawn[0] for found in apart]
+        self.drawn, self.every = ([getattr(found, what)[0] for found in apart] for what in ("drawn", "every"))
         self.said = " ".join(f"{row.label}. {found.alt}" for (row, _), found in zip(rows, apart, strict=True))
 
     @property
@@ -243,6 +245,38 @@ def invleaky_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> 
     return figure, alt
 
 
+@styled
+def invleaky_seeds(
+    rows: Table, names: Mapping[str, str], cuts: Mapping[str, float], length: int = 512
+) -> tuple[MatplotlibFigure, str]:
+    """What each seed of some rows has right, a dot for each.
+
+    Args:
+        rows: the table ``each_seed`` of ``data/invleaky.json``.
+        names: of the rows that are drawn, from the top; what each is called.
+        cuts: what a cut at the training length has right, in percent, by metric: a panel for each, with a dashed line.
+        length: of the texts.
+    """
+    figure, axes = new_figure(len(cuts), 1, height=0.9 + 0.42 * len(cuts) * len(names))
+    said = []
+    for axis, (metric, cut) in zip(axes, cuts.items(), strict=True):
+        for place, (row, name) in enumerate(names.items()):
+            found = rows.where(row=row)[metric]
+            axis.plot(found, [place] * len(found), "o", color=BLUE, markersize=8, alpha=0.75)
+            said.append(f"{metric}, {name}: {spoken(found, 0)}")
+        axis.axvline(cut, color=GREY, linestyle="--", linewidth=1, zorder=0)
+        axis.set_yticks(range(len(names)), list(names.values()))
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.set_xlabel(f"{PLURAL.get(metric, metric)} at {length}, % right")
+        axis.grid(axis="y", visible=False)
+    lines = " and ".join(f"{cut:.0f}" for cut in cuts.values())
+    return (
+        figure,
+        f"""A panel for each metric at {length} bytes, a row for each training, a dot for each seed, in percent;
+        dashed lines, where a cut stands, at {lines}. {"; ".join(said)}.""",
+    )
+
+
 # --- the explorable: every distance of a test, visited, between, or beyond -----------------------------------------
 
 TRAINED, LENGTH, COLUMNS, CELL, LEFT, TOP = 12, 96, 12, 28, 6, 56
@@ -325,9 +359,9 @@ def invleaky_reach(window: int = 3, slope: int = 2) -> Explorable:
         on to 87 are seen, 11 of 96; the others lie between them."""
     caption = f"""A model trained on {TRAINED} tokens is to read {LENGTH} with plain RoPE. Raise the slope until nothing
         is beyond, and watch how many squares are seen. Then move the window. With the test covered, how many can you
-        see? Why never more than 12?"""
+        see?"""
     knobs = (
-        Knob("window", "window w", 0, TRAINED - 1, window),
+        Knob("window", "window w", 0, TRAINED - 2, window),  # one more, and nothing is bent
         Knob("slope", "slope r in training", 1, 24, slope),
     )
     return Explorable("invleaky-reach", alt, caption, knobs, svg, REACH_SCRIPT)

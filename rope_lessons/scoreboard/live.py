@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -74,8 +75,6 @@ def attended(model: nn.Module, plan: Scheme | Plan, tokens: Tensor) -> tuple[Ten
 
     Chapter 06.
     """
-    layers = RUNGS["small"].config.layers
-    schemes = (plan,) * layers if isinstance(plan, Scheme) else tuple(plan)
     found = []
 
     def attend(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme, **options: Any) -> Tensor:
@@ -83,12 +82,20 @@ def attended(model: nn.Module, plan: Scheme | Plan, tokens: Tensor) -> tuple[Ten
         found.append(attention(q, k, units, scheme, return_lse=True, **options))
         return attention(q, k, v, scheme, **options)
 
-    model(tokens.to(next(model.parameters()).device), schemes, attend=attend)
+    model(tokens.to(next(model.parameters()).device), _of_all_layers(plan), attend=attend)
     weights, log_sums = (torch.stack(each).cpu() for each in zip(*found, strict=True))
     return weights, log_sums
 
 
-def percent(model: nn.Module, plan: Scheme | Plan, texts: Tensor, length: int, metric: str = "natural") -> float:
+def percent(
+    model: nn.Module,
+    plan: Scheme | Plan,
+    texts: Tensor,
+    length: int,
+    metric: str = "natural",
+    *,
+    attend: Callable[..., Tensor] | None = None,
+) -> float:
     """What a model has right with a plan that it was not trained with, in percent.
 
     Args:
@@ -97,6 +104,7 @@ def percent(model: nn.Module, plan: Scheme | Plan, texts: Tensor, length: int, m
         texts: of :func:`windows`, or some of them.
         length: that the model reads at once; it divides 512.
         metric: ``"natural"`` for all bytes, ``"far copies"`` or ``"needle"``.
+        attend: an attention of one's own, ``(q, k, v, scheme)``; that of the package by default.
 
     Raises:
         ValueError: another metric.
@@ -107,9 +115,9 @@ def percent(model: nn.Module, plan: Scheme | Plan, texts: Tensor, length: int, m
     texts = texts.to(next(model.parameters()).device)
     if metric == "needle":
         asked = [passkey_windows(texts[:, : length + 1], depth) for depth in Settings().depths]
-        found = [_hits(model, plan, tokens)[:, -DIGITS:].all(dim=1) for tokens in asked]
+        found = [_hits(model, plan, tokens, attend)[:, -DIGITS:].all(dim=1) for tokens in asked]
         return 100 * torch.cat(found).double().mean().item()
-    hits = _hits(model, plan, cut(texts, length)).reshape(len(texts), -1)
+    hits = _hits(model, plan, cut(texts, length), attend).reshape(len(texts), -1)
     if metric == "far copies":
         hits = hits[far_copies(texts, RUNGS["small"].train_length)[0].to(hits.device)]
     return 100 * hits.mean().item()
@@ -141,7 +149,10 @@ def by_place(model: nn.Module, plan: Scheme | Plan, texts: Tensor, parts: int = 
     return 100 * hits.unflatten(1, (parts, -1)).mean(dim=2)
 
 
-def _hits(model: nn.Module, plan: Scheme | Plan, tokens: Tensor) -> Tensor:
-    layers = RUNGS["small"].config.layers
-    schemes = (plan,) * layers if isinstance(plan, Scheme) else tuple(plan)
-    return score(model, TableRow("live", Method("live", schemes, schemes)), tokens)[0]
+def _hits(model: nn.Module, plan: Scheme | Plan, tokens: Tensor, attend: Callable[..., Tensor] | None = None) -> Tensor:
+    schemes = _of_all_layers(plan)
+    return score(model, TableRow("live", Method("live", schemes, schemes, attend=attend)), tokens)[0]
+
+
+def _of_all_layers(plan: Scheme | Plan) -> Plan:
+    return (plan,) * RUNGS["small"].config.layers if isinstance(plan, Scheme) else tuple(plan)
