@@ -280,7 +280,7 @@ def invleaky_seeds(
 # --- the explorable: every distance of a test, visited, between, or beyond -----------------------------------------
 
 TRAINED, LENGTH, COLUMNS, CELL, LEFT, TOP = 12, 96, 12, 28, 6, 56
-TINTS = {"seen": BLUE, "between": "#fdeab8", "beyond": "#f0a585"}
+TINTS = {"seen": BLUE, "between": "#e8e8e8", "beyond": "#f0a585"}
 
 
 def _kind(distance: int, told: Sequence[float]) -> str:
@@ -329,7 +329,7 @@ REACH_SCRIPT = r"""
 """
 
 
-def invleaky_reach(window: int = 3, slope: int = 2) -> Explorable:
+def invleaky_reach(window: int = 3, slope: int = 24) -> Explorable:
     """Which distances of a test of 96 tokens a training text of 12 visits, covers, or leaves out."""
     told = _told(window, slope)
     tints = "".join(
@@ -354,12 +354,12 @@ def invleaky_reach(window: int = 3, slope: int = 2) -> Explorable:
         f"{tints}{numbers}{legend}</svg>"
     )
     alt = f"""The distances 0 to {LENGTH - 1} of a test as a grid of {LENGTH} numbered squares, for a model trained on
-        {TRAINED} tokens. At the start the window is 3 and the slope 2: 0, 1, 2, 3, 5, 7 and so on to 19 are
-        seen, 8 lie between them and 76 are beyond. With the slope 12, the test is covered: 0, 1, 2, 3, 15, 27 and so
-        on to 87 are seen, 11 of 96; the others lie between them."""
-    caption = f"""A model trained on {TRAINED} tokens is to read {LENGTH} with plain RoPE. Raise the slope until nothing
-        is beyond, and watch how many squares are seen. Then move the window. With the test covered, how many can you
-        see?"""
+        {TRAINED} tokens. At the start the window is 3 and the slope 24, and the test is covered: 0, 1, 2, 3,
+        27, 51 and 75 are seen; the other 89 lie between. With the slope 12 it still is: 0, 1,
+        2, 3, 15, 27 and so on to 87 are seen, 11 of 96. With the slope 2, 8 squares lie between and 76 are beyond."""
+    caption = f"""A model trained on {TRAINED} tokens is to read {LENGTH} with plain RoPE. Lower the slope as far as
+        nothing is beyond, and watch how many squares are seen. Then move the window. With the test covered, how
+        many can you see?"""
     knobs = (
         Knob("window", "window w", 0, TRAINED - 2, window),  # one more, and nothing is bent
         Knob("slope", "slope r in training", 1, 24, slope),

@@ -206,6 +206,8 @@ def test_explorable_says_what_it_shows():
     full = [key for key, count in counts.items() if count == "12 seen, 84 between, 0 beyond"]
     assert full == [(4, 13), (5, 15), (7, 22)]
     assert counts[3, 1] == "12 seen, 0 between, 84 beyond"
+    assert counts[3, 24] == Drawn(figures.invleaky_reach()).text("count") == "7 seen, 89 between, 0 beyond"
+    assert counts[3, 2] == "12 seen, 8 between, 76 beyond"
     assert counts[3, 12] == "11 seen, 85 between, 0 beyond"
 
 
@@ -328,6 +330,7 @@ def test_only_the_dots_find_the_needles():
     assert 18 < plain < 22  # one in five
     assert min(dots, near) > 95  # nearly all
     assert max(beside.values()) < 100 / 3
+    assert f"of the needles it finds {min(beside.values()):.0f} to {max(beside.values()):.0f} %" in LESSON
     natural = {by: rounded(f"rounded, {by}", "natural") - rounded("rope", "natural") for by in (0, 2, 4, 6, 8)}
     assert max(natural, key=natural.__getitem__) == 0
     assert [by for by in (2, 4, 6, 8) if natural[by] > 1] == [4, 8]
