@@ -148,7 +148,7 @@ def circles_tax(rows: Table, names: Mapping[str, str]) -> tuple[MatplotlibFigure
 def circles_longrope(name: str = "Phi-3.5 mini") -> tuple[MatplotlibFigure, str]:
     """The two factors of each pair of a model with LongRoPE, and YaRN's factor for the same stretch.
 
-    ``name`` of :func:`rope_lessons.hf.released.models`.
+    ``name`` of ``rl.hf.models``.
     """
     model = known(name)
     spec = next(of for layer in model.plan() if (of := layer.frequencies) is not None and of.kind == "longrope")
