@@ -305,8 +305,11 @@ def arrows(degrees: int = 15, query: int = 7, key: int = 3) -> Explorable:
     def text(x: float, y: float, shown: str, anchor: str) -> str:
         return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="14" fill="#222">{shown}</text>'
 
-    xs = [left + width * quarter / (8 * reach) for quarter in range(8 * reach + 1)]  # four points per position
-    ys = [middle - height * math.cos((quarter / 4 - reach) * omega - ahead) for quarter in range(8 * reach + 1)]
+    fine = 8  # points of the curve per position
+    shown = [step / fine - reach for step in range(2 * fine * reach + 1)]
+    xs = [left + width * (distance + reach) / (2 * reach) for distance in shown]
+    ys = [middle - height * math.cos(distance * omega - ahead) for distance in shown]
+    whole = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in zip(xs[::fine], ys[::fine], strict=True))
     score = math.cos((query - key) * omega - ahead)
     ticks = "".join(
         f'<line x1="{x:g}" y1="{middle}" x2="{x:g}" y2="{middle + 5}" stroke="#999"/>'
@@ -333,7 +336,8 @@ def arrows(degrees: int = 15, query: int = 7, key: int = 3) -> Explorable:
 <line x1="{left}" y1="{middle}" x2="{left + width}" y2="{middle}" stroke="#999"/>
 <line x1="{left + width / 2:g}" y1="{middle - 74}" x2="{left + width / 2:g}" y2="{middle + 74}" stroke="#999"/>
 {ticks}{levels}
-<path data-part="curve" d="{svg_path(xs, ys)}" fill="none" stroke="#444" stroke-width="2"/>
+<path data-part="curve" d="{svg_path(xs, ys)}" fill="none" stroke="#444" stroke-width="1.5"/>
+<path data-part="whole" d="{whole}" fill="none" stroke="{BLUE}" stroke-width="5" stroke-linecap="round"/>
 <circle data-part="dot" cx="{dot_x:.1f}" cy="{middle - height * score:.1f}" r="8" fill="{BLUE}" stroke="#222"/>
 <text data-part="label" x="{left}" y="436" fill="#222">Δ = {_signed(query - key)}, score = {_signed(score, 2)}</text>
 </svg>"""
@@ -350,21 +354,24 @@ const scoreAt = (distance) => Math.cos(distance * omega - {ahead});
 const x = (distance) => ({left} + {width} * (distance + {reach}) / {2 * reach}).toFixed(1);
 const y = (distance) => ({middle} - {height} * scoreAt(distance)).toFixed(1);
 point("q", m * omega); point("k", n * omega + {ahead});
-const steps = Array.from({{length: {8 * reach + 1}}}, (_, quarter) => quarter / 4 - {reach});
-part("curve").setAttribute("d", "M" + steps.map((distance) => `${{x(distance)}} ${{y(distance)}}`).join("L"));
+const steps = Array.from({{length: {2 * fine * reach + 1}}}, (_, step) => step / {fine} - {reach});
+const at = (distance) => `${{x(distance)}} ${{y(distance)}}`;
+part("curve").setAttribute("d", "M" + steps.map(at).join("L"));
+const whole = steps.filter((distance) => Number.isInteger(distance));
+part("whole").setAttribute("d", whole.map((distance) => `M${{at(distance)}}h0`).join(""));
 part("dot").setAttribute("cx", x(delta)); part("dot").setAttribute("cy", y(delta));
 const signed = (number, digits) => number.toFixed(digits).replace("-", "−");
 part("label").textContent = `Δ = ${{signed(delta, 0)}}, score = ${{signed(scoreAt(delta), 2)}}`;
-const shifted = (at) => value.shift ? `${{at}} + ${{value.shift}} = ${{at + value.shift}}` : at;
+const shifted = (place) => value.shift ? `${{place}} + ${{value.shift}} = ${{place + value.shift}}` : place;
 write("m", shifted(value.m)); write("n", shifted(value.n)); write("degrees", `${{value.degrees}}°`);
 """
     return Explorable(
         name="rotary-arrows",
         alt="A dial with two arrows of one pair, a thick query and a thin key, each turned by its position; below it "
-        f"the score as a curve over the distance from −{reach} to {reach}, with a dot at the present distance. At "
-        f"first each position turns by {degrees} degrees. Moving one position turns one arrow and moves the dot. "
-        "Moving both by the same shift turns both arrows and leaves the dot where it is. More degrees per position "
-        "make the waves of the curve shorter.",
+        f"the score as a curve over the distance from −{reach} to {reach}, with small dots at whole distances and a "
+        f"large one at the present distance. At first each position turns by {degrees} degrees. Moving one position "
+        "turns one arrow and moves the large dot. Moving both by the same shift turns both arrows and leaves the dot "
+        "where it is. More degrees per position make the waves of the curve shorter.",
         caption="Move one position: one arrow turns and the dot slides along the curve. Shift both: the arrows turn "
         "together and the score stays.",
         knobs=(
