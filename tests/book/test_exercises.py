@@ -60,9 +60,9 @@ each_task = pytest.mark.parametrize("task", TASKS, ids=lambda task: task[0])
 
 @functools.cache
 def imports(path: Path) -> str:
-    """The page's first cell."""
+    """The page's first cell; that of the quickstart comes after a picture."""
     cells = (block for block in walk(path.read_text("utf8"), 1, path) if isinstance(block, Directive))
-    return next(block.body for block in cells if block.name == "code-cell")
+    return next(block.body for block in cells if block.name == "code-cell" and "import torch" in block.body)
 
 
 def first_cell(path: Path) -> dict[str, Any]:
@@ -158,7 +158,7 @@ NEARLY = {
     "rounded up": (
         "invleaky.slope_needed",
         lambda n, w, factor: math.ceil((factor * n - 1 - w) / (n - 1 - w)),
-        "you returned 11; expected 10.3577",
+        "the slope need not be whole: do not round it up",
     ),
     "padding that counts": (
         "entropy.counts",
