@@ -337,14 +337,19 @@ def test_eigenvectors_of_a_path_are_cosines() -> None:
 # --- the scoreboard --------------------------------------------------------------------------------------------------
 
 
+def asked_rows() -> list[str]:
+    """The rows of the lesson's table, stored or not."""
+    asked = re.search(r"stored_rows\(board, \{(.*?)\}\)", LESSON)
+    assert asked
+    return re.findall(r'"([\w-]+)":', asked[1])
+
+
 def test_rows_that_are_stored() -> None:
     """Those alone, in the order of the lesson; what is not trained yet is not in the table."""
     lines = Table([{"rung": "small", "row": row} for row in ("alibi", "rope")] + [{"rung": "second", "row": "t5"}])
     names = {"rope": "RoPE", "t5": "T5", "alibi": "ALiBi"}
     assert summary.stored_rows(lines, names) == {"rope": "RoPE", "alibi": "ALiBi"}
-    asked = re.search(r"stored_rows\(board, \{(.*?)\}\)", LESSON)
-    assert asked
-    wanted = re.findall(r'"([\w-]+)":', asked[1])
+    wanted = asked_rows()
     shown = summary.stored_rows(BOARD, dict.fromkeys(wanted, ""))
     assert {"rope", "alibi", "hwfa-w16"} <= set(shown)
     assert list(shown) == [row for row in wanted if row in shown]
@@ -365,9 +370,21 @@ def test_what_the_lesson_says_of_the_scoreboard() -> None:
                     for row in ("fire", "rope-window"))  # fmt: skip
     assert f"below the window of plain RoPE, {fire:.0f} against {window:.0f}" in LESSON
     assert f"even with $\\log n$ {-ahead('nope-every-fourth-logn')[0]:.0f} points are gone" in LESSON
-    alone = [row for row in ("t5", "fire", "nope-every-fourth-logn") if set(BOARD.where(row=row)["seeds"]) == {1}]
-    assert len(alone) == 3
-    assert "have one seed each: their intervals are over documents alone" in LESSON
+    for row, name in {
+        "kerple": "KERPLE",
+        "sandwich": "and Sandwich",
+        "shaw": "one entry for all that is far, is ahead",
+    }.items():
+        assert "{} by {:.1f} ({:.1f} to {:.1f})".format(name, *ahead(row)) in LESSON
+    needles = {row: 100 * summary.find(BOARD.where(rung="small"), row, "needle", 512).mean  # type: ignore[union-attr]
+               for row in ("kerple", "sandwich", "shaw", "kerple-window", "sandwich-window")}  # fmt: skip
+    assert "find {kerple:.0f} and {sandwich:.0f} % of the needles".format(**needles) in LESSON
+    assert "and finds {shaw:.0f} %".format(**needles) in LESSON
+    assert round(needles["kerple-window"]) == round(needles["sandwich-window"]) == 33
+    shown = summary.stored_rows(BOARD, dict.fromkeys(asked_rows(), ""))
+    several = {row for row in shown if set(BOARD.where(row=row, rung="small")["seeds"]) != {1}}
+    assert several == {"rope", "alibi", "hwfa-w16"}
+    assert "All of these rows but RoPE, ALiBi and HWFA have one seed" in LESSON
 
 
 def test_a_row_without_a_window_is_not_drawn() -> None:
