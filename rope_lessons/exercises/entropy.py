@@ -111,11 +111,11 @@ def _as_named(name: str, scores: Tensor) -> Tensor:
 
 
 def _drift(name: str) -> tuple[float, float]:
-    """The entropy of a head now, and in a longer text with log n: a mean over draws."""
+    """The entropy of a head as given, and in a longer text with log n: a mean over draws."""
     scale = math.log(LAB_LONG) / math.log(LAB_SHORT)
     now, then = (
         float(attention_entropy(scores.softmax(dim=-1)).mean())
-        for scores in (_head(name, LAB_SHORT, 64), scale * _head(name, LAB_LONG, 64))
+        for scores in (six_heads()[name], scale * _head(name, LAB_LONG, 64))
     )
     return now, then
 
@@ -130,7 +130,7 @@ def _lab(answer: Any) -> str:
         now, then = _drift(name)
         holds = then <= now + LAB_DRIFT
         if holds != (name in answer):
-            told = f"its entropy goes from {now:.1f} to {then:.1f} nats, on average over normal draws"
+            told = f"its entropy goes from {now:.1f} nats to {then:.1f} on average over normal draws"
             return f"{name} {'holds' if holds else 'does not hold'}: {told}"
     return ""
 
@@ -222,6 +222,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 lambda weight, train_length, length: [
                     weight * train_length / length,
                     _grown(weight, train_length, length, True),
+                ]
+            ),
+            "the score is the logarithm of N - 1 times the odds, since each of the others has one part of the rest": (
+                lambda weight, train_length, length: [
+                    1 / (1 + (length - 1) * ((1 - weight) / weight) ** s)
+                    for s in (1.0, math.log(length) / math.log(train_length))
                 ]
             ),
             "these are the odds: the weight is odds over 1 + odds": (
