@@ -180,6 +180,8 @@ def test_equal_means_lose_no_hand():
     prices = [price(name, "grid") for name in set(STORED["controls"]["training"]) if name.startswith("random")]
     assert price("equal-mean", "0, 1, 2") > max(prices)
     assert "**lost hands do not explain it**: equal means lose none" in LESSON
+    assert "Only hand 0 is just on the border (third row of the dials)." in LESSON
+    assert rl.rope_frequencies(64)[0] == 1 > rl.rope_frequencies(64)[1]
     assert "at least $1/\\sqrt2$ for every hand. So none is lost" in DEEPER
     assert "costs the next token its direction" not in LESSON
 
@@ -610,16 +612,22 @@ def test_the_price_grows_with_the_range():
     assert below(told("plain", "0, 1, 2", N), at_home[0])
     assert below(at_home[0], at_home[1])
     assert below(at_home[1], at_home[3])
-    assert "from 512 to 1,024 and from there to 4,096 in every seed, and then levels off" in LESSON
+    lost = [int((rl.rope_frequencies(64) > 65 / (places + 1)).sum()) for places in (4096, 8192)]
+    assert (
+        "from 512 to 1,024 and from there to 4,096 in every seed, and then levels off, "
+        "while the hands lost go on from {} to {}:".format(*lost)
+    ) in LESSON
     prices = [price(name, "grid") for name in ranges]
     assert prices == sorted(prices[:3]) + prices[3:]
     assert abs(prices[4] - prices[3]) < 0.01  # it levels off
     assert min(map(mean, far)) == mean(far[1])
     assert "from 1,024 places to 8,192 nothing is gained at 512 bytes" in LESSON
+    assert all(below(wider, far[0]) for wider in far[1:])
+    assert "Only the narrowest range, whose test has the step 1, is worse." in LESSON
     fixed = [a - b for a, b in zip(told("steps of 32", "steps of 32", N), told("plain", "0, 1, 2", N), strict=True)]
     assert mean(fixed) < 0.01
     assert f"(−{abs(min(fixed)):.2f} to {max(fixed):.2f} in the three seeds)" in LESSON
-    assert f"as it was trained, the subset of 2,048 pays {price('random', 'random'):.2f}.)" in LESSON
+    assert f"as it was trained, the subset of 2,048 pays {price('random', 'random'):.2f}.)" in DEEPER
 
 
 def test_the_controls_beat_the_methods():
@@ -631,6 +639,13 @@ def test_the_controls_beat_the_methods():
         middle = max(mean(told("plain", test, length)) for test in ("window 16", "ReRoPE, log n"))
         assert middle < mean(told("one jump", "0, 1, 2", length))
     assert below(told("plain", "window 16", 512), told("plain", "window 16", 64))
+    spread = {
+        case: max(means) - min(means)
+        for case in (("plain", "window 16"), CASES["equal-mean"])
+        for means in [[mean(told(*case, length)) for length in (64, 128, 256, 512)]]
+    }
+    assert abs(spread["plain", "window 16"] - spread[CASES["equal-mean"]]) < 0.005  # as level
+    assert "A window of 16 has a line as level, and no layer looks farther than 15 bytes." in LESSON
     for case in (CASES["grid"], CASES["equal-mean"]):
         assert max(told("one jump", "0, 1, 2", 512)) + 0.1 < min(told(*case, 512))
 
@@ -769,8 +784,23 @@ def test_paired_differences_of_the_lesson():
         return [round(100 * value, 1) for value in found]
 
     tax = [ahead((row, row), ("rope", "rope"), "natural", 64) for row in (JUMP, SCALED)]
-    assert [x[0] for x in tax] == [-0.5, -0.7]
-    assert "At home it costs 0.5 to 0.7 points." in LESSON
+    (jump, jump_low, jump_high), (scaled, scaled_low, scaled_high) = [[abs(x) for x in found] for found in tax]
+    assert (
+        f"At home it costs {jump} points ({jump_high} to {jump_low}), "
+        f"and with log n {scaled} ({scaled_high} to {scaled_low}), against plain RoPE."
+    ) in LESSON
+    gain = ahead((SCALED, SCALED), (JUMP, JUMP), "needle", 512)
+    assert f"a gain that is uncertain, −{abs(gain[1]):.0f} to {gain[2]:.0f} points" in LESSON
+    needles = ahead(("rope", "rerope-w32-logn-test"), (SCALED, SCALED), "needle", 512)
+    assert needles[1] < needles[0] < 0 < needles[2]
+    assert abs(board("rerope-w32-logn-test", "needle", 512) - board(SCALED, "needle", 512)) < 2
+    assert "better on all bytes and far copies, and about level on needles" in LESSON
+    leads = {
+        row: [board(row, "far copies", 512, f"ahead_{end}") for end in ("mean", "low", "high")]
+        for row in (JUMP, SCALED, "invleaky-moving-logn", "rerope-w32-logn-test")
+    }
+    assert [row for row, lead in leads.items() if lead[1] > 0] == ["rerope-w32-logn-test"]
+    assert "leads its own cut, by {} points ({} to {})".format(*leads["rerope-w32-logn-test"]) in LESSON
     rerope = [
         ahead(("rope", "rerope-w32-logn-test"), (SCALED, SCALED), metric, 512) for metric in ("natural", "far copies")
     ]
