@@ -419,3 +419,24 @@ def test_without_a_script_every_row_is_there(browser: Browser, server: str) -> N
     tab.goto(f"{server}/book/12_shootout.html", wait_until="domcontentloaded")
     assert tab.locator("#rl-scoreboard-chooser tr[data-row]:visible").count() == len(ROWS)
     context.close()
+
+
+def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
+    for metric in ("natural", "far copies", "repeated"):
+        pairs = summary.on_two_rungs(WHOLE, metric)
+        assert len(pairs) == 8
+        assert summary.agreement(pairs).all > 0.9
+    larger = WHOLE.where(rung="second", length=2048)
+    (far,) = larger.where(row="yarn", metric="far copies")
+    said = "by {:.1f} points ({:.1f} to {:.1f})".format(*(100 * far[f"ahead_{end}"] for end in ("mean", "low", "high")))
+    assert far["seeds"] == 1
+    assert said in LESSON
+    here = {pair.row: pair.here for pair in summary.on_two_rungs(WHOLE, "far copies")}
+    assert round(100 * (here["rope-window"] - here["yarn"])) == 4
+    there = {pair.row: pair.there for pair in summary.on_two_rungs(WHOLE, "natural")}
+    assert there["rope-window"] > there["yarn"]
+    (home,) = WHOLE.where(rung="second", row="rope", metric="needle", length=256)
+    assert f"learned to find {100 * home['mean']:.0f} % of them at home" in LESSON
+    width, layers = (getattr(RUNGS["second"].config, name) for name in ("width", "layers"))
+    assert (width, layers) == (192, 6)
+    assert "Six layers and two million weights" in LESSON
