@@ -116,9 +116,11 @@ def _lab(answer: Any) -> str:
     model, texts, plan = live.load(), live.windows()[:24], lab_plan(list(answer))
     found = live.percent(model, plan, texts, LAB_LENGTH, "needle")
     right = live.percent(model, plan, texts, LAB_LENGTH)
-    told = f"with {keys} keys you find {found:.0f} % of the needles and predict {right:.0f} % of the bytes"
+    told = f"with {keys} keys you find {found:.0f} % of the needles and predict {right:.1f} % of the bytes"
     if found < LAB_NEEDLES and None in answer and answer[LAB_LOOKS_UP] is not None:
         return f"the full layer is in a place where this model does not look up: {told}"
+    if found < LAB_NEEDLES and None in answer:
+        return f"the right layer sees everything, but the layer below it too little to lead it there: {told}"
     if found < LAB_NEEDLES:
         return f"the needles are lost: {told}; {LAB_NEEDLES:.0f} % of the needles are wanted"
     if right < LAB_BYTES:
@@ -143,6 +145,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ],
             "the near text suffers: with 532 keys you find 100 %": [16, None, 2, 2],
             "the needles are lost: with 256 keys": [64, 64, 64, 64],
+            "the right layer sees everything, but the layer below it too little": [8, None, 40, 40],
             "too much memory: your layers keep 2048 keys": [None, None, None, None],
             # Cheating: a "window" of the whole text is no window.
             "too much memory: your layers keep 640 keys": [512, 64, 32, 32],
