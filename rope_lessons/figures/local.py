@@ -114,7 +114,7 @@ def local_attention(panels: Mapping[str, Mapping[str, Any]]) -> tuple[Matplotlib
         panels: by name, a row of the stored table: ``"weights"``, a list of ``i + 1`` weights for query ``i``, and
             ``"first"``, the share of the first byte in the second half of all texts.
     """
-    figure, axes = new_figure(1, len(panels), height=4.3)
+    figure, axes = new_figure(1, len(panels), height=4.7)
     said = []
     for axis, (name, row) in zip(axes, panels.items(), strict=True):
         count = len(row["weights"])

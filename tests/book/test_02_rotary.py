@@ -421,7 +421,7 @@ def test_the_explorable_ends_where_it_did_not_begin():
     (shift,) = (knob for knob in shown.knobs if knob.name == "shift")
     assert shift.high * 15 % 360 != 0
     assert [knob.high for knob in shown.knobs if knob.name == "degrees"] == [90]
-    assert "= ${at + value.shift}`" in shown.script  # the shift is shown where the thumb stands still
+    assert "= ${place + value.shift}`" in shown.script  # the shift is shown where the thumb stands still
     assert "−24" in shown.svg
     assert 'replace("-", "−")' in shown.script
 

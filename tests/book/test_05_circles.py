@@ -617,7 +617,6 @@ def test_two_hands_do_nearly_all_the_work():
         [board(row, "natural", length) for length in (64, 512)] for row in ("slowed-open", "yarn-without-factor")
     )
     assert [round(b - a) for a, b in zip(switch, ramp, strict=True)] == [-1, 2]
-    assert "With five closed hands this model is a weak test of both reasons" in TEXT
     for metric, length in (("natural", 64), ("natural", 512)):
         assert abs(board("slowed-below-a-quarter", metric, length) - board("rope", metric, length)) <= 1.1
     turned = rl.circles.turns(rl.rope_frequencies(32), 64)
@@ -679,10 +678,9 @@ def test_the_nine_slowest_hands_are_masked():
     assert said in TEXT
     assert found["slowed-closed", "rope", "natural", 512] == (0.8, -0.2, 1.8)
     assert found["llama3", "slowed-open", "natural", 512] == (0.4, -0.4, 1.3)
-    assert "0.8 points alone (between −0.2 and 1.8) and 0.4 on top of the open ones (between −0.4 and 1.3)" in TEXT
+    assert "The closed ones bring nothing at 512 that is sure" in TEXT
     assert found["slowed-closed", "rope", "far copies", 512] == (1.6, -0.6, 3.8)
     assert found["llama3", "slowed-open", "far copies", 512] == (1.5, 0.0, 3.0)
-    assert "on far copies 1.6 and 1.5, with zero in or at the edge of the interval" in TEXT
     two, all_of_them = (board(row, "far copies", 512) - board("rope", "far copies", 512)
                         for row in ("slowed-from-a-quarter", "llama3"))  # fmt: skip
     assert (round(two), round(all_of_them)) == (25, 31)

@@ -439,4 +439,4 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     assert f"learned to find {100 * home['mean']:.0f} % of them at home" in LESSON
     width, layers = (getattr(RUNGS["second"].config, name) for name in ("width", "layers"))
     assert (width, layers) == (192, 6)
-    assert "Six layers and two million weights" in LESSON
+    assert "Six layers, two million weights" in LESSON
