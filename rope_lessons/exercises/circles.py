@@ -118,7 +118,7 @@ def _lab(answer: Any) -> str:
     model, texts = live.load(), live.windows()
     kept = live.percent(model, tried, texts, 64, "needle")
     right = live.percent(model, tried, texts[:32], 512)
-    told = f"you keep {kept:.0f} % of the needles at home and predict {right:.1f} % of the bytes at 512 (seed 0)"
+    told = f"you keep {kept:.1f} % of the needles at home and predict {right:.1f} % of the bytes at 512 (seed 0)"
     missing = ["the price at home is too high"] * (kept < LAB_NEEDLES)
     missing += ["512 bytes are still too long"] * (right < LAB_BYTES)
     wanted = f"{LAB_NEEDLES:.0f} % and {LAB_BYTES:.0f} % are wanted"

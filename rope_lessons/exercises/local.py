@@ -77,29 +77,19 @@ def lab_plan(windows: list[int | None]) -> tuple[Scheme, ...]:
     return tuple(far if size is None else scheme("window", dim=32, visible_window=size) for size in windows)
 
 
-@torch.no_grad()
 def lab_heads() -> list[list[float]]:
     """Where the lab's model looks a number up: for each layer the weight in % that each of its heads, asked for the
     last digit, puts on that digit in the middle of the text. All layers see everything; mean of four texts.
     """
-    from rope_lessons.engine import attention
     from rope_lessons.lab.table.passkey import QUESTION, passkey_windows
     from rope_lessons.scoreboard import live
 
     tokens = passkey_windows(live.windows()[:4, : LAB_LENGTH + 1], 0.5)
     asked = [bytes(row).index(QUESTION.split("{")[0].encode()) for row in tokens.tolist()]
-    digit = torch.tensor([[place + len(QUESTION.format("12345")) - 1] for place in asked])
-    found = []
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, row: Scheme, **options: Any) -> Tensor:
-        units = torch.eye(k.shape[2]).expand(*k.shape[:3], -1)  # values that are unit vectors: out come the weights
-        weights = attention(q, k, units, row, **options)[:, :, -1]  # of the query for the last digit
-        on_digit = weights.gather(2, digit[:, None].expand(-1, weights.shape[1], 1)).mean((0, 2))
-        found.append([round(100 * float(weight), 1) for weight in on_digit])
-        return attention(q, k, v, row, **options)
-
-    live.load()(tokens[:, :-1], lab_plan([None] * LAB_LAYERS), attend=attend)
-    return found
+    digit = torch.tensor([place + len(QUESTION.format("12345")) - 1 for place in asked])
+    weights, _ = live.attended(live.load(), lab_plan([None] * LAB_LAYERS), tokens[:, :-1])
+    on_digit = weights[:, torch.arange(len(digit)), :, -1, digit].mean(0)  # (layers, heads): of the last query
+    return [[round(100 * weight, 1) for weight in layer] for layer in on_digit.tolist()]
 
 
 def _lab(answer: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rope_lessons.exercises import Exercise, Lab, WrongKind
-from rope_lessons.exercises.radix import grade_speeds
+from rope_lessons.exercises.radix import home_and_long, short_of
 
 
 def _digits(n: int, bases: Sequence[int]) -> list[int]:
@@ -50,9 +50,8 @@ def _stability(frequencies: Sequence[float], length: float) -> float:
 
 
 # Percent of all bytes, at 64 and at eight times that: hardly worse at home than the last row of the lesson (60.4 and
-# 56.2), and better far out. The message tells one decimal, so what rounds to the bound is enough.
+# 56.2), and better far out.
 LAB_HOME, LAB_LONG = 60, 56.5
-LAB_ROUNDING = 0.05
 
 
 def _lab(answer: Any) -> str:
@@ -64,11 +63,10 @@ def _lab(answer: Any) -> str:
     if not (1 <= factor <= 1e6 and 0 <= exponent <= 100):
         raise WrongKind("the factor must be from 1 to 1e6 and the exponent from 0 to 100")
     speeds = [factor ** -(((t + 1) / 16) ** exponent) for t in range(16)]
-    missing = grade_speeds(speeds, LAB_HOME - LAB_ROUNDING, LAB_LONG - LAB_ROUNDING)
-    for wanted in (LAB_HOME, LAB_LONG):
-        missing = missing.replace(f"{wanted - LAB_ROUNDING:g} %", f"{wanted:g} %")
+    home, long = home_and_long(tuple(speeds))
+    as_told = round(home, 1), round(long, 1)  # so that no message tells what is wanted, and refuses it
+    missing = short_of(as_told, LAB_HOME, LAB_LONG, "not enough at 512")
     if missing:
-        missing = missing.replace("512 bytes are still too long", "not enough at 512")
         missing += f". The reach is {1 + 63 * factor ** ((6 / 16) ** exponent):.0f} bytes"
     return missing
 

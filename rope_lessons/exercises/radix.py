@@ -86,27 +86,28 @@ def _lab(answer: Any) -> str:
         raise WrongKind("a speed is the new frequency divided by the old one: a number above 0, at least 1e-6")
     if min(speeds) >= 1 and max(speeds) > 1:
         return f"a speed above 1 turns a hand faster; did you mean 1/{max(speeds):g}?"
-    missing = grade_speeds(speeds, LAB_HOME, LAB_LONG)
+    missing = short_of(home_and_long(tuple(speeds)), LAB_HOME, LAB_LONG, "512 bytes are still too long")
     if missing.startswith("512") and max(speeds[5:]) < 1 / 8:
         return f"slowing by more than the factor costs too: far keys then look near to the open hands. {missing}"
     return missing
 
 
-def grade_speeds(speeds: Sequence[float], home_wanted: float, long_wanted: float) -> str:
-    """What is missing when the first seed of the scoreboard's model turns its sixteen hands at these speeds."""
-    home, long = _home_and_long(tuple(speeds))
-    told = _told(speeds)
+def short_of(found: tuple[float, float], home_wanted: float, long_wanted: float, too_little: str) -> str:
+    """What is missing of the percents that are wanted at 64 bytes and at 512; ``""`` if nothing is."""
+    home, long = found
+    told = _percents(found)
     if long < long_wanted:
         both = f", and {home_wanted:g} % at 64" if home < home_wanted else ""
-        return f"512 bytes are still too long: {told}; {long_wanted:g} % at 512 are wanted{both}"
+        return f"{too_little}: {told}; {long_wanted:g} % at 512 are wanted{both}"
     if home < home_wanted:
         return f"the price at home is too high: {told}; {home_wanted:g} % at 64 are wanted"
     return ""
 
 
 @lru_cache(maxsize=8)
-def _home_and_long(speeds: tuple[float, ...]) -> tuple[float, float]:
-    """Percent of the bytes that the model has right at 64 and at 512, on half of the documents."""
+def home_and_long(speeds: tuple[float, ...]) -> tuple[float, float]:
+    """Percent of the bytes that the first seed of the scoreboard's model has right at 64 and at 512, on half of the
+    documents, when its sixteen hands turn at these speeds."""
     from rope_lessons.scoreboard import live  # with PyTorch's models: only who does the lab waits for them
 
     slower = tuple(1 / speed for speed in speeds)
@@ -117,9 +118,12 @@ def _home_and_long(speeds: tuple[float, ...]) -> tuple[float, float]:
     return home, long
 
 
+def _percents(found: tuple[float, float]) -> str:
+    return "you predict {:.1f} % of the bytes at 64 and {:.1f} % at 512".format(*found)
+
+
 def _told(speeds: Sequence[float]) -> str:
-    home, long = _home_and_long(tuple(float(speed) for speed in speeds))
-    return f"you predict {home:.1f} % of the bytes at 64 and {long:.1f} % at 512"
+    return _percents(home_and_long(tuple(float(speed) for speed in speeds)))
 
 
 def _aware_speeds(factor: float, pairs: int = 16) -> list[float]:

@@ -553,7 +553,7 @@ def test_where_the_attention_goes():
 
 def test_the_lessons_lab_in_numbers():
     """The solution's and the statement's percentages, on half of the documents."""
-    from rope_lessons.exercises.radix import grade_speeds
+    from rope_lessons.exercises.radix import home_and_long, short_of
 
     aware = [128 ** (-t / 15) for t in range(16)]
     for speeds_of_hands, told in (
@@ -561,7 +561,7 @@ def test_the_lessons_lab_in_numbers():
         ([1] * 5 + aware[5:], "61.5 % of the bytes at 64 and 57.1 %"),
         ([1] * 5 + [1 / 6] * 11, "61.3 % of the bytes at 64 and 57.6 %"),
     ):
-        assert told in grade_speeds(speeds_of_hands, 61.2, 100)
+        assert told in short_of(home_and_long(tuple(speeds_of_hands)), 61.2, 100, "")
         for percent in told.split(" % of the bytes at 64 and "):
             assert percent.removesuffix(" %") in LESSON
     assert "    factor=17.3," in LESSON  # 17.26, rounded up: 17 does not reach
