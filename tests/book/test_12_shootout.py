@@ -428,7 +428,9 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
         assert summary.agreement(pairs).all > 0.9
     larger = WHOLE.where(rung="second", length=2048)
     (far,) = larger.where(row="yarn", metric="far copies")
-    said = "by {:.1f} points ({:.1f} to {:.1f})".format(*(100 * far[f"ahead_{end}"] for end in ("mean", "low", "high")))
+    said = "by {:.1f} points ({:.1f} to {:.1f} over documents)".format(
+        *(100 * far[f"ahead_{end}"] for end in ("mean", "low", "high"))
+    )
     assert far["seeds"] == 1
     assert said in LESSON
     here = {pair.row: pair.here for pair in summary.on_two_rungs(WHOLE, "far copies")}

@@ -376,10 +376,11 @@ def test_what_the_lesson_says_of_the_scoreboard() -> None:
         "shaw": "one entry for all that is far, is ahead",
     }.items():
         assert "{} by {:.1f} ({:.1f} to {:.1f})".format(name, *ahead(row)) in LESSON
-    needles = {row: 100 * summary.find(BOARD.where(rung="small"), row, "needle", 512).mean  # type: ignore[union-attr]
-               for row in ("kerple", "sandwich", "shaw", "kerple-window", "sandwich-window")}  # fmt: skip
+    asked = [f"{row}{end}" for row in ("kerple", "sandwich", "shaw") for end in ("", "-window")]
+    needles = {row: 100 * BOARD.where(rung="small", row=row, metric="needle", length=512)["mean"][0] for row in asked}
     assert "find {kerple:.0f} and {sandwich:.0f} % of the needles".format(**needles) in LESSON
-    assert "and finds {shaw:.0f} %".format(**needles) in LESSON
+    assert "and finds {shaw:.0f} %, where its window finds a third, too".format(**needles) in LESSON
+    assert round(needles["shaw-window"]) == 33
     assert round(needles["kerple-window"]) == round(needles["sandwich-window"]) == 33
     shown = summary.stored_rows(BOARD, dict.fromkeys(asked_rows(), ""))
     several = {row for row in shown if set(BOARD.where(row=row, rung="small")["seeds"]) != {1}}
