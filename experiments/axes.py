@@ -2,7 +2,7 @@
 
     python -m experiments axes
 
-Takes about 6 minutes on one CPU core: 5 s for each of 40 trainings, and the tests.
+Takes about 6 minutes on one CPU core: 5 s for each of 45 trainings, and the tests.
 
 Writes axes.json. Pictures of 8 rows and 8 columns in training; at test as many, more rows, more of both.
 """
@@ -43,6 +43,9 @@ LINE = rope_frequencies(DIM).unsqueeze(0)
 # What is trained, by name: a function from the seed to the model, given the sizes.
 KINDS: dict[str, Callable[..., pictures.PictureModel]] = {
     "line by line": partial(pictures.train, LINE),
+    "line by line, base 100": partial(
+        pictures.train, rope_frequencies(DIM, base=100.0).unsqueeze(0)
+    ),  # that of the axes
     "two axes": partial(pictures.train, axial_frequencies(DIM, 2, base=100.0)),
     "two axes, base 10": partial(pictures.train, axial_frequencies(DIM, 2, base=10.0)),
     "mixed": lambda seed, **options: pictures.train(mixed(seed), seed, learned=True, **options),

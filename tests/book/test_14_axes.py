@@ -168,6 +168,13 @@ def test_the_stored_pictures() -> None:
     assert set(STORED["rows"]["kind"]) == set(experiment.KINDS)
 
 
+def test_the_base_is_not_what_a_second_axis_buys() -> None:
+    """The boring control: the line with the base of the axes."""
+    line = found("line by line, base 100", 12, 12)
+    assert f"with that base alone the line finds {fmean(line):.0f} % at 12 × 12, too" in LESSON
+    assert max(line) < 10 < 99 < min(found("two axes", 12, 12))
+
+
 def test_what_the_lesson_says_of_pictures() -> None:
     line = [fmean(found("line by line", *shape)) for shape in experiment.SHAPES]
     chance = 100 / pictures.PictureConfig().symbols
@@ -365,23 +372,32 @@ def test_what_the_lesson_says_of_the_scoreboard() -> None:
     assert "ALiBi wins {:.0f} ({:.1f} to {:.1f})".format(*ahead("alibi")) in LESSON
     assert "turns nothing, {:.0f} ({:.1f} to {:.1f})".format(*ahead("hwfa-w16")) in LESSON
     assert f"T5's buckets lose {-ahead('t5')[0]:.0f}, although" in LESSON
-    assert "FIRE is ahead of its window by {:.0f} ({:.1f} to {:.1f})".format(*ahead("fire")) in LESSON
-    fire, window = (100 * summary.find(BOARD.where(rung="small"), row, "far copies", 512).mean  # type: ignore[union-attr]
-                    for row in ("fire", "rope-window"))  # fmt: skip
-    assert f"below the window of plain RoPE, {fire:.0f} against {window:.0f}" in LESSON
+    assert "FIRE is ahead by {:.0f} ({:.1f} to {:.1f})".format(*ahead("fire")) in LESSON
+
+    def percent(row: str, metric: str, length: int = 512, column: str = "mean") -> float:
+        return 100 * BOARD.where(rung="small", row=row, metric=metric, length=length)[column][0]
+
+    far = {row: percent(row, "far copies") for row in ("fire", "rope-window", "fire-window", "alibi-window")}
+    assert f"below that of plain RoPE, {far['fire']:.0f} against {far['rope-window']:.0f}" in LESSON
+    assert f"of a window with {far['fire-window']:.0f} %" in LESSON
+    assert f"ALiBi's own weights have {far['alibi-window']:.0f} %, where RoPE's have {far['rope-window']:.0f}" in LESSON
+    home = {row: percent(row, "natural", 64) for row in summary.stored_rows(BOARD, dict.fromkeys(asked_rows(), ""))}
+    assert min(home, key=lambda row: home[row]) == "alibi"
+    over = {row: percent(row, "far copies") - far["rope-window"] for row in ("alibi", "sandwich", "shaw", "kerple")}
+    assert (
+        "ALiBi has {alibi:.0f} points more, Sandwich {sandwich:.1f}, Shaw's table {shaw:.1f}".format(**over) in LESSON
+    )
+    assert over["kerple"] == pytest.approx(0, abs=0.5)
+    assert percent("hwfa-w16", "far copies", column="low") > percent("alibi", "far copies", column="high")
     assert f"even with $\\log n$ {-ahead('nope-every-fourth-logn')[0]:.0f} points are gone" in LESSON
-    for row, name in {
-        "kerple": "KERPLE",
-        "sandwich": "and Sandwich",
-        "shaw": "one entry for all that is far, is ahead",
-    }.items():
-        assert "{} by {:.1f} ({:.1f} to {:.1f})".format(name, *ahead(row)) in LESSON
-    asked = [f"{row}{end}" for row in ("kerple", "sandwich", "shaw") for end in ("", "-window")]
-    needles = {row: 100 * BOARD.where(rung="small", row=row, metric="needle", length=512)["mean"][0] for row in asked}
-    assert "find {kerple:.0f} and {sandwich:.0f} % of the needles".format(**needles) in LESSON
-    assert "and finds {shaw:.0f} %, where its window finds a third, too".format(**needles) in LESSON
-    assert round(needles["shaw-window"]) == 33
-    assert round(needles["kerple-window"]) == round(needles["sandwich-window"]) == 33
+    for row, name in {"kerple": "KERPLE wins", "sandwich": "Sandwich", "shaw": "Shaw's table"}.items():
+        assert "{} {:.1f} ({:.1f} to {:.1f})".format(name, *ahead(row)) in LESSON
+    biases = ("kerple", "sandwich", "alibi", "shaw", "t5")
+    needles = [f"{percent(row, 'needle'):.0f}" for row in biases]
+    assert "KERPLE, Sandwich and ALiBi find {}, {} and {} %, the tables {} and {}, the".format(*needles) in LESSON
+    assert all(percent(f"{row}-window", "needle") == pytest.approx(100 / 3, abs=1) for row in biases)
+    buckets = rl.biases.t5_buckets(torch.arange(64), farthest=32).tolist()
+    assert f"it begins at {buckets.index(31)} here" in LESSON
     shown = summary.stored_rows(BOARD, dict.fromkeys(asked_rows(), ""))
     several = {row for row in shown if set(BOARD.where(row=row, rung="small")["seeds"]) != {1}}
     assert several == {"rope", "alibi", "hwfa-w16"}
