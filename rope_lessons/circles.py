@@ -240,7 +240,7 @@ def llama3_frequencies(
         dim: number of channels :math:`d`; even.
         factor: :math:`\kappa`; positive. Llama 3.1 has 8.
         train_length: :math:`N`. Llama 3.1 has 8192.
-        base: :math:`B`; positive. Llama 3 has 500 000; the default is that of all functions here.
+        base: :math:`B`; positive. Llama 3 has 500,000; the default is that of all functions here.
         low_freq_factor: turns up to which a pair is interpolated; positive.
         high_freq_factor: turns from which on a pair keeps its speed; above ``low_freq_factor``.
         device: where the result lives.

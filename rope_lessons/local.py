@@ -149,7 +149,7 @@ def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Ten
         float64 tensor ``(heads,)``.
 
     Raises:
-        TypeError, ValueError: ``heads`` that is not an int from 1 to 65 536.
+        TypeError, ValueError: ``heads`` that is not an int from 1 to 65,536.
 
     Source: Press et al. 2022, section 3, and the published code for other counts. Chapter 07 derives it.
 
@@ -174,7 +174,7 @@ def alibi_channels(
     ``scale=1/sqrt(head_dim)`` of the *old* head dimension; its log-sum-exp is larger by :math:`s\,i`.
 
     bfloat16 holds whole numbers up to 256 only. With ``digits=2`` the position takes two channels,
-    :math:`j \bmod 256` and :math:`j - j \bmod 256`, both exact up to 65 535; with 3, up to 16 777 215.
+    :math:`j \bmod 256` and :math:`j - j \bmod 256`, both exact up to 65,535; with 3, up to 16,777,215.
 
     Args:
         q: ``(batch, heads, q_len, head_dim)``.

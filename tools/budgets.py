@@ -27,6 +27,7 @@ PHRASES = {
     r"\bas it is, so it is\b|\bit happens that it is not\b": "say the thing",
     r"\bfades never\b|\btakes? the second way out\b": "never fades; name the way",
     r"\bkeep this for below\b|\bwe (shall|will) see\b": "link, or leave out",
+    r"(?<![\d.,_^])\d{1,3}(?: \d{3})+\b": "a comma: 10,000",
     r"\bdocument 00\d\b|\bthe extension\b|\bthe source got wrong\b": "the trial stays out of the lessons",
 }
 

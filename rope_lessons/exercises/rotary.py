@@ -168,7 +168,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 _cut_interleaved
             ),
             "you overwrote x0 before x1 was computed: both results need the old x0": _half_overwritten,
-            "right up to rounding: position 100 003 shows that the angles are in float32; keep them in float64": (
+            "right up to rounding: position 100,003 shows that the angles are in float32; keep them in float64": (
                 _rotary_float32
             ),
         },

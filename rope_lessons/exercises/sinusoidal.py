@@ -140,7 +140,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "your last pair has the frequency 1/10000: the exponent is 2t/d, not t/(d/2 − 1)": lambda p, d: _encoding(
                 p, d, u=torch.arange(d // 2).double() / (d // 2 - 1)
             ),
-            "right up to rounding: position 100 003 shows that the angles are in float32; use double": lambda p, d: (
+            "right up to rounding: position 100,003 shows that the angles are in float32; use double": lambda p, d: (
                 _encoding(p, d, dtype=torch.float32)
             ),
             "all sines come first here; the book's order is sine, cosine, sine, cosine, …": lambda p, d: _encoding(
@@ -166,7 +166,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "this is for all sines first; the book's order is sine, cosine, sine, cosine, …": lambda k, w: (
                 _shift_of_halves(k, w)
             ),
-            "right for the base 10 000 only: use the frequencies that are given": lambda k, w: _shift(
+            "right for the base 10,000 only: use the frequencies that are given": lambda k, w: _shift(
                 k, rope_frequencies(2 * len(w))
             ),
         },

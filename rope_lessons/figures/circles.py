@@ -225,7 +225,7 @@ def circles_temperature(rows: Table, rule: float) -> tuple[MatplotlibFigure, str
 
 # --- the explorable: the turns of each pair, and what two ramps make of them ---------------------------------------
 
-PAIRS = 32  # d = 64, base 10 000
+PAIRS = 32  # d = 64, base 10,000
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 620.0, 60.0, 300.0  # of the plot
 MOST, LEAST = 1e5, 1e-3  # turns at the left and the right end
 
@@ -289,7 +289,7 @@ CIRCLES_SCRIPT = r"""
 
 
 def circles_speeds(factor: int = 8, fast: int = 32, log_length: int = 12) -> Explorable:
-    """The speed of 32 pairs (d = 64, base 10 000) against their turns, by the paper's ramp and by the code's."""
+    """The speed of 32 pairs (d = 64, base 10,000) against their turns, by the paper's ramp and by the code's."""
     done, paper, code = _speeds(factor, fast, 2**log_length)
     xs = [_across(r) for r in done]
     unseen = sum(r < 1 for r in done)

@@ -146,7 +146,7 @@ def pairs_beyond(name: str, distance: Tensor, length: int = 64, max_length: int 
 
 
 def beta_tail(alpha: float, end: Tensor, length: int, test: int) -> Tensor:
-    """Probability that the last position of a beta draw is at least ``end``, by a sum over 100 000 strips.
+    """Probability that the last position of a beta draw is at least ``end``, by a sum over 100,000 strips.
 
     With u = x^alpha the density x^(alpha - 1) (1 - x)^(beta - 1) dx is (1 - u^(1/alpha))^(beta - 1) du, times a
     constant: without the pole at 0.

@@ -370,7 +370,7 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
     svg.querySelector("#says").textContent = `base ${{base.toFixed(0)}}, ${{value.pairs}} pairs`;"""
     return Explorable(
         name="kernel",
-        alt=f"The kernel against the distance from 1 to 100 000, base {base:.0f}, {pairs} pairs. Up to the base it "
+        alt=f"The kernel against the distance from 1 to 100,000, base {base:.0f}, {pairs} pairs. Up to the base it "
         "follows the dashed straight line of the logarithmic law from about 1 to about 0; beyond it scatters around 0.",
         caption="Whole distances only. Where many of them share a place, the line goes from the smallest value to the "
         "largest. The dashed line ends at the base.",
