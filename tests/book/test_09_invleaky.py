@@ -625,7 +625,7 @@ def test_training_step_is_that_of_the_benchmark():
 def test_attention_alone_is_that_of_the_benchmark():
     rows = results("bench_cpu")["forward_and_backward"]
     leaky = {row["length"]: row["ratio"] for row in rows if row["what"].startswith("leaky-rerope, w = 1024")}
-    assert f"{leaky[4096]:.2f} times as long at 4096 tokens and {leaky[16_384]:.2f} times at 16 384" in DEEPER
+    assert f"{leaky[4096]:.2f} times as long at 4,096 tokens and {leaky[16_384]:.2f} times at 16,384" in DEEPER
 
 
 # --- what the chapter says about a library -------------------------------------------------------------------------
