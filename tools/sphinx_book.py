@@ -38,6 +38,7 @@ from rope_lessons.stored import DATA
 from tools import (
     bibliography,
     claims_page,
+    code_lines,
     execution,
     front,
     icons,
@@ -574,6 +575,7 @@ def write_slides(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     gc.disable()  # nearly all nodes live until the build ends, and looking for dead ones takes a fifth of the time
     bibliography.register()
+    code_lines.register()
     app.config.mathjax_path = "mathjax/startup.js"
     NbElementRenderer.render_image = render_image
     app.connect("config-inited", set_cache_path)

@@ -12,6 +12,7 @@ from sphinx.util.inventory import InventoryFile
 
 import rope_lessons as rl
 from tests.public import CHAPTERS, FLAT, defined
+from tools.code_lines import PHONE, marked
 from tools.markdown import Labels
 from tools.project import ROOT, chapter_pages, chapters, page_name, pages_address, title, toc_files
 
@@ -68,6 +69,17 @@ def test_every_module_is_on_an_api_page() -> None:
     pages = "\n".join(path.read_text("utf8") for path in (ROOT / "book" / "api").glob("*.md"))
     shown = {name for match in re.finditer(r"\{api\} (.+)", pages) for name in match[1].split()}
     assert shown == modules
+
+
+@pytest.mark.parametrize(
+    ("line", "indent"),
+    [("x" * PHONE, None), ("x" * (PHONE + 1), 0), ("    " + "&lt;" * PHONE, 4), ("&lt;" * PHONE, None)],
+)
+def test_a_long_line_of_code_is_marked(line: str, indent: int | None) -> None:
+    html = f"<span>{line}</span>\n"
+    assert marked(html) == (
+        html if indent is None else f'<span class="rl-line" style="--indent:{indent}">{html}</span>'
+    )
 
 
 def test_the_front_door_opens_the_book(html: Path) -> None:

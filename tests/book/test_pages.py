@@ -419,6 +419,26 @@ def test_pages_are_light(browser: Browser, server: str) -> None:
     assert {name: bytes_ for name, bytes_ in weights.items() if bytes_ > NEXT} == {}
 
 
+def test_long_lines_of_code_go_on_below(browser: Browser, server: str) -> None:
+    """On a phone no box of code scrolls sideways, and the rest of a line stands further in than its beginning."""
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    tab = context.new_page()
+    open_page(tab, f"{server}/book/02_rotary.html")
+    found = tab.evaluate(
+        """() => [...document.querySelectorAll("article div.highlight pre")].map((pre) => [
+             pre.scrollWidth <= pre.clientWidth, [...pre.querySelectorAll(".rl-line")].map((line) => [
+               parseFloat(getComputedStyle(line).paddingLeft), +line.style.getPropertyValue("--indent"),
+               line.getClientRects()[0].height])])"""
+    )
+    context.close()
+    lines = [line for _, of_box in found for line in of_box if line[2]]  # of boxes that are not folded
+    assert lines
+    assert all(fits for fits, _ in found)
+    assert all(
+        left == pytest.approx((indent + 4) * lines[0][0] / (lines[0][1] + 4), rel=0.01) for left, indent, _ in lines
+    )
+
+
 def test_search_finds_a_term(tab: Page, server: str) -> None:
     open_page(tab, f"{server}/book/quickstart.html")
     tab.keyboard.press("Control+k")
