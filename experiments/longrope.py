@@ -28,7 +28,7 @@ import numpy as np
 
 from experiments import command
 from experiments.result import Result
-from experiments.scoreboard_jobs import Job, model_of, trained
+from experiments.scoreboard_jobs import STORED, Job, tested
 from rope_lessons.kinds import KINDS
 from rope_lessons.lab import text, training
 from rope_lessons.lab.table.scoring import cut, score
@@ -110,15 +110,15 @@ def search_all(options: argparse.Namespace) -> None:
     end = time.time() + 60 * options.minutes
     corpus = text.open_corpus("stdlib", options.cache, held_out=recipe.HELD_OUT)
     job = Job("small", "rope", 0, options.steps, options.windows)
-    model_found = trained(job, options, corpus, end)
-    if model_found is None:
+    source = tested(job, options, corpus, end, STORED)
+    if source is None:
         return print("The time is over. The same line goes on from there.")
-    own, model = job.recipe, model_of(model_found)
+    own, (model, sha256) = job.recipe, source
     windows = scoring.texts(corpus, job.tests, "validation")
     natural = cut(windows, int(own.factor * own.home))
     texts = (natural, repeated_windows(natural, own.home))
     settings = {
-        "checkpoint": model_found.sha256,
+        "checkpoint": sha256,
         "recipe": training.identity(own, corpus.about["sha256"]),
         "tests": asdict(job.tests),
         "windows": len(windows),

@@ -46,6 +46,7 @@ from experiments import command
 from experiments.scoreboard_jobs import (
     MAIN_SEEDS,
     SCRIPT,
+    STORED,
     Job,
     about,
     described,
@@ -53,9 +54,8 @@ from experiments.scoreboard_jobs import (
     kept,
     lengths_of,
     missing,
-    model_of,
     seeds_of,
-    trained,
+    tested,
     trainings_of,
 )
 from experiments.scoreboard_tuning import RATES, choose, prepared, settled
@@ -67,7 +67,6 @@ from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.scoring import Hits, Settings
 from rope_lessons.stored import DATA, provenance, write_results, write_whole
 
-STORED = Path(__file__).parent / "stored" / "scoreboard"  # what was measured for the book; not in the wheel
 # Minutes of one thread, for --plan: a training and a row that it is tested with. Other rungs than these have the model
 # of the small one, and read less.
 MINUTES = {"small": (8.0, 0.25), "second": (33.0, 2.2)}
@@ -95,14 +94,15 @@ def work(asked: Job, options: argparse.Namespace, corpus: text.Corpus, end: floa
         if not all(work(base, options, corpus, end) for base in bases):
             return False
     job = prepared(asked, options, corpus, end)
-    found = None if job is None else trained(job, options, corpus, end)
+    found = None if job is None else tested(job, options, corpus, end, options.out)
     if job is None or found is None:
         return False
-    model, windows = model_of(found), scoring.texts(corpus, job.tests)
+    model, sha256 = found
     if job.keeps_weights:
-        export(model, found, job.path(options.out, "safetensors"))
+        export(model, sha256, job, corpus, job.path(options.out, "safetensors"))
+    windows = scoring.texts(corpus, job.tests)
     told, measured = kept(job, options.out, corpus)
-    if told.get("checkpoint") != found.sha256:
+    if told.get("checkpoint") != sha256:
         measured = {}
     begin, lacking = time.process_time(), missing(job, options.out, corpus, options.rows)
     for row in lacking:
@@ -110,7 +110,7 @@ def work(asked: Job, options: argparse.Namespace, corpus: text.Corpus, end: floa
             return False
         measured[row.name] = scoring.hits_of(model, row, windows, job.tests, lengths_of(job, row))
         described_rows = {name: described(job.rows[name]) for name in measured}
-        origin = {**about(job, found.sha256, corpus), **provenance(), "rows": described_rows}
+        origin = {**about(job, sha256, corpus), **provenance(), "rows": described_rows}
         hits.write(job.path(options.out), origin, measured)
     print(f"{job}: {len(lacking)} rows tested, {time.process_time() - begin:.0f} s", flush=True)
     return True

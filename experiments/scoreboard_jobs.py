@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rope_lessons.lab import checkpoint, training
+from rope_lessons.lab import checkpoint, sizes, training
 from rope_lessons.lab.rows import TableRow, trainings
 from rope_lessons.lab.text import Corpus
 from rope_lessons.lab.training import Team
@@ -26,6 +26,7 @@ from rope_lessons.scoreboard.scoring import Hits, Settings
 from rope_lessons.stored import Refusal, tidy
 
 SCRIPT = "python -m experiments scoreboard"
+STORED = Path(__file__).parent / "stored" / "scoreboard"  # what was measured for the book; not in the wheel
 FORMAT = "rope_lessons scoreboard 1"
 SEEDS, MAIN_SEEDS, SECOND_SEEDS = 3, 5, 2
 BASE = "rope"  # the training whose models are tuned for other methods
@@ -204,6 +205,33 @@ def trained(job: Job, options: argparse.Namespace, corpus: Corpus, end: float) -
     return checkpoint.load(last, training.identity(job.recipe, corpus.about["sha256"]))
 
 
+def tested(
+    job: Job, options: argparse.Namespace, corpus: Corpus, end: float, folder: Path
+) -> tuple[nn.Module, str] | None:
+    """The model that is tested, and the digest of its checkpoint; None where the time was over before it was trained.
+
+    Args:
+        job: with its rate, where it is tuned.
+        options: of the command.
+        corpus: of the training.
+        end: the time at which to stop.
+        folder: of results, whose weights will do where the checkpoint is gone.
+
+    Raises:
+        Refusal: damaged weights.
+    """
+    weights, wanted = job.path(folder, "safetensors"), training.identity(job.recipe, corpus.about["sha256"])
+    last = checkpoint.path_of(job.checkpoints(options.models), job.recipe.steps)
+    if weights.exists() and not last.exists():
+        tensors, told, _ = checkpoint.read_tensors(weights, FORMAT)
+        if not checkpoint.differences(json.loads(told["recipe"]), wanted):
+            model = sizes.build(job.recipe.config, job.seed, job.recipe.row.method.train, "cpu")
+            model.load_state_dict({name: weight.float() for name, weight in tensors.items()})
+            return model.eval(), told["checkpoint"]
+    found = trained(job, options, corpus, end)
+    return None if found is None else (model_of(found), found.sha256)
+
+
 def model_of(found: checkpoint.Checkpoint) -> nn.Module:
     """The model of a checkpoint, its weights rounded to bfloat16, as those of seed 0 are stored."""
     model = training.load(found.path, kind=recipe.Recipe)[0]
@@ -211,9 +239,10 @@ def model_of(found: checkpoint.Checkpoint) -> nn.Module:
     return model
 
 
-def export(model: nn.Module, found: checkpoint.Checkpoint, path: Path) -> None:
+def export(model: nn.Module, sha256: str, job: Job, corpus: Corpus, path: Path) -> None:
     """Weights in bfloat16 and the recipe."""
     weights = {name: weight.to(torch.bfloat16) for name, weight in model.state_dict().items()}
-    told = {"format": FORMAT, "recipe": json.dumps(found.recipe, sort_keys=True), "checkpoint": found.sha256}
+    own = json.loads(json.dumps(training.identity(job.recipe, corpus.about["sha256"])))
+    told = {"format": FORMAT, "recipe": json.dumps(own, sort_keys=True), "checkpoint": sha256}
     path.parent.mkdir(parents=True, exist_ok=True)
     checkpoint.write_tensors(path, weights, told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,24 @@ def test_a_new_row_is_tested_alone(tmp_path: Path, capsys: pytest.CaptureFixture
     before = (tmp_path / "out" / "small" / "rope" / "seed-0.npz").read_bytes()
     assert scoreboard.main(line(tmp_path, "--rows", "rope", "rope-window")) == 0
     assert (tmp_path / "out" / "small" / "rope" / "seed-0.npz").read_bytes() == before
+
+
+def test_the_weights_do_without_the_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A new row of a training whose checkpoint is gone has the hits that it would have had; other steps train anew."""
+    assert scoreboard.main(line(tmp_path, "--rows", "rope", "pi")) == 0
+    weights = (tmp_path / "out" / "small" / "rope" / "seed-0.safetensors").read_bytes()
+    first = read(tmp_path)
+    shutil.rmtree(tmp_path / "models")
+    (tmp_path / "out" / "small" / "rope" / "seed-0.npz").unlink()
+    capsys.readouterr()
+    assert scoreboard.main(line(tmp_path, "--rows", "rope", "pi")) == 0
+    assert "step 3" not in capsys.readouterr().out
+    about, measured = read(tmp_path)
+    assert about["checkpoint"] == first[0]["checkpoint"]
+    assert all(np.array_equal(measured["pi"][name], first[1]["pi"][name]) for name in first[1]["pi"])
+    assert (tmp_path / "out" / "small" / "rope" / "seed-0.safetensors").read_bytes() == weights
+    assert scoreboard.main(line(tmp_path, "--rows", "rope", steps=4)) == 0
+    assert "step 4" in capsys.readouterr().out
 
 
 def test_an_interrupted_training_has_the_same_bits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
