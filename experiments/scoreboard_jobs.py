@@ -240,7 +240,13 @@ def model_of(found: checkpoint.Checkpoint) -> nn.Module:
 
 
 def export(model: nn.Module, sha256: str, job: Job, corpus: Corpus, path: Path) -> None:
-    """Weights in bfloat16 and the recipe."""
+    """Weights in bfloat16 and the recipe, unless they are there: written again the same file would have other bytes.
+
+    Raises:
+        Refusal: the file that is there is damaged.
+    """
+    if path.exists() and checkpoint.read_tensors(path, FORMAT)[1].get("checkpoint") == sha256:
+        return
     weights = {name: weight.to(torch.bfloat16) for name, weight in model.state_dict().items()}
     own = json.loads(json.dumps(training.identity(job.recipe, corpus.about["sha256"])))
     told = {"format": FORMAT, "recipe": json.dumps(own, sort_keys=True), "checkpoint": sha256}
