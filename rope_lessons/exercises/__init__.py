@@ -41,11 +41,20 @@ CHAPTERS = (
 WHOLE = 1e-9  # the tolerance for whole numbers: one more or less is wrong, however large the number is
 
 
+NO_ORDER = "a set has no order: give a list"
+
+
+class WrongKind(Exception):
+    """What an answer is, where something different is asked for: the message is all that the reader sees."""
+
+
 def plain(answer: Any) -> Any:
     """``answer`` in Python's numbers and lists, so that a tuple, a range or an array is as right as a list.
 
-    Tensors that have axes stay tensors. No number is rounded: 4.9 is not 4.
+    Tensors that have axes stay tensors. No number is rounded: 4.9 is not 4. A set is refused: it may come in any order.
     """
+    if isinstance(answer, (set, frozenset)):
+        raise WrongKind(NO_ORDER)
     if isinstance(answer, (torch.Tensor, np.ndarray, np.generic)):
         tensor = torch.as_tensor(answer)
         return tensor.item() if tensor.ndim == 0 else tensor
@@ -112,10 +121,6 @@ class Verdict:
 
 class NotAnswered(Exception):
     """The stub is still there."""
-
-
-class WrongKind(Exception):
-    """What an answer is, where something different is asked for: the message is all that the reader sees."""
 
 
 def find(name: str) -> Exercise | Lab:

@@ -6,20 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rope_lessons.exercises import Exercise, Lab, WrongKind, plain
+from rope_lessons.exercises import NO_ORDER, Exercise, Lab, WrongKind
 
 
 def _shown(train_length: int, window: float, slope: float) -> list[float]:
     return [x if x < window else window + slope * (x - window) for x in range(train_length)]
-
-
-NO_ORDER = "a set has no order: give a list, from the token itself to the farthest one"
-
-
-def _in_order(answer: Any) -> Any:
-    if isinstance(answer, (set, frozenset)):
-        raise WrongKind(NO_ORDER)
-    return plain(answer)
 
 
 def _covered(train_length: int, window: int, slope: float) -> int:
@@ -87,7 +78,6 @@ EXERCISES: dict[str, Exercise | Lab] = {
     "shown": Exercise(
         reference=_shown,
         cases=[(3, 1, 3), (6, 2, 3), (6, 0, 2), (4, 6, 5), (5, 2, 1.5)],
-        normalise=_in_order,
         mistakes={
             NO_ORDER: lambda n, w, r: set(_shown(n, w, r)),
             "a text of N tokens has the distances 0 to N - 1: leave N out": lambda n, w, r: _shown(n + 1, w, r),

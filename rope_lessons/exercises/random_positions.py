@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
+from rope_lessons.exercises import NO_ORDER, Exercise, Lab, NotAnswered, WrongKind
 from rope_lessons.random_positions import random_positions, skip_positions
 
 
@@ -137,6 +137,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
         reference=_unseen,
         cases=[([[0, 1, 2]], 5), ([[0, 1, 2], [0, 5, 7]], 8), ([[0, 2.5, 5]], 6), ([[0, 3], [10, 11]], 5), ([], 3)],
         mistakes={
+            NO_ORDER: lambda draws, n: set(_unseen(draws, n)),
             "distances arise within one text: you took pairs from different texts": (
                 lambda draws, n: _unseen([[p for text in draws for p in text]], n)
             ),
