@@ -323,14 +323,21 @@ def chomsky_ladder(
             seeds = of_seeds(rows, task=task, model=model, variant="plain")
             if not seeds:
                 continue
-            value = 100 * max(ahead_of_blind(seed, task, beyond) for seed in seeds)
+            found = [ahead_of_blind(seed, task, beyond) for seed in seeds]
+            value, full = 100 * max(found), sum(share >= SOLVED for share in found)
             home = max(at_home(seed, task, beyond) for seed in seeds)
             share = min(max(value / 100, 0), 1)
             alpha = 1.0 if share >= SOLVED else 0.6 * share  # between the two no type can be read in both themes
             axis.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=BLUE, alpha=alpha, linewidth=0))
-            axis.text(x, y, f"{value:.0f}" + ("" if home >= learned else "\u2009×"), ha="center", va="center",
+            told = (
+                f"{value:.0f}"
+                + ("" if home >= learned else "\u2009×")
+                + (f" ({full})" if 0 < full < len(seeds) else "")
+            )
+            axis.text(x, y, told, ha="center", va="center",
                       color="white" if share >= SOLVED else "black", fontsize=13)  # fmt: skip
-            cells.append(f"{name} {value:.0f}{'' if home >= learned else ', not learned'}")
+            of_them = f" in {full} of {len(seeds)} seeds" if 0 < full < len(seeds) else ""
+            cells.append(f"{name} {value:.0f}{of_them}{'' if home >= learned else ', not learned'}")
         said.append(f"{label}: {'; '.join(cells)}")
     axis.set_xticks(range(len(NETWORKS)), NETWORKS.values())
     axis.set_yticks(range(len(tasks)), tasks.values())
@@ -341,16 +348,28 @@ def chomsky_ladder(
         side.set_visible(False)
     alt = f"""A table of colours: tasks in rows, networks in columns. A number is the mean accuracy beyond the training
         lengths as a percentage of the way from a blind predictor, 0, to all right, 100, of the best seed; the more,
-        the darker, and in full colour from 90 on. A cross marks what was not even learned at the lengths of training.
-        {". ".join(said)}."""
+        the darker, and in full colour from 90 on, with the number of seeds that get there where not all do. A cross
+        marks what was not even learned at the lengths of training. {". ".join(said)}."""
     return figure, alt
 
 
 @styled
 def chomsky_models(
-    rows: Sequence[Row], task: str, beyond: int, models: Sequence[str] = ("rnn", "stack_rnn", "transformer")
+    rows: Sequence[Row],
+    task: str,
+    beyond: int,
+    models: Sequence[str] = ("rnn", "stack_rnn", "transformer"),
+    kept: int = 0,
 ) -> tuple[MatplotlibFigure, str]:
-    """Accuracy on one task against the length of the string, a line for each seed of each model."""
+    """Accuracy on one task against the length of the string, a line for each seed of each model.
+
+    Args:
+        rows: of one protocol, plain variants only are shown.
+        task: its name.
+        beyond: the longest training length.
+        models: a colour for each.
+        kept: bits of the string that a network may keep, which guesses the others: a dashed curve; 0 for none.
+    """
     figure, axis = new_figure(height=4.2)
     said, lengths = [], sorted({row.length for row in rows})
     for number, model in enumerate(models):
@@ -360,6 +379,10 @@ def chomsky_models(
             axis.plot(sorted(seed), values, color=COLOURS[number], marker=MARKERS[number], markersize=5,
                       label=NETWORKS[model] if nth == 0 else None)  # fmt: skip
             said.append(f"{NETWORKS[model]}: {values[0]:.0f} at {min(seed)}, {values[-1]:.0f} at {max(seed)}")
+    if kept:
+        at = range(max(beyond, kept), max(lengths) + 1)
+        axis.plot(at, [50 + 50 * kept / length for length in at], color="black", linestyle="--", linewidth=1.2,
+                  label=f"{kept} bits")  # fmt: skip
     axis.axvline(beyond, color=GREY, linewidth=1)
     axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
     axis.set_xticks([length for length in lengths if length != beyond + 1])
@@ -367,7 +390,8 @@ def chomsky_models(
     axis.set_ylabel("accuracy, %")
     legend_below(figure, axis)
     alt = f"""Accuracy in percent against the length of the string for {task.replace("_", " ")}, a line for each seed.
-        {"; ".join(said)}. A dotted line marks chance, a line the longest training string, {beyond}."""
+        {"; ".join(said)}. A dotted line marks chance, a line the longest training string, {beyond}.
+        {f"A dashed curve is right in {kept} bits and guesses the others." if kept else ""}"""
     return figure, alt
 
 
