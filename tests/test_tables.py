@@ -52,6 +52,13 @@ def test_margins_and_gaps() -> None:
     assert repr(found) == "   home  long\na  1.00     –"
 
 
+def test_large_numbers_are_written_as_in_the_text() -> None:
+    margins = {"x": [1234, None, None]}
+    found = rl.figures.table(["a", "b", "c"], {"x": [54_410.2, -1024, 999]}, margins=margins, digits=0)
+    assert found.rows["x"] == ("54,410", "−1,024", "999")
+    assert found.below == {("x", 0): "± 1,234"}
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -140,11 +140,11 @@ def table(
     if len(places) != len(columns):
         raise ValueError(f"digits must be {len(columns)} numbers, one for each column, got {digits!r}")
     shown = {
-        name: tuple("–" if v is None else f"{v:.{n}f}".replace("-", "−") for v, n in zip(values, places, strict=True))
+        name: tuple("–" if v is None else f"{v:,.{n}f}".replace("-", "−") for v, n in zip(values, places, strict=True))
         for name, values in rows.items()
     }
     below = {
-        (name, at): f"± {margin:.{places[at]}f}"
+        (name, at): f"± {margin:,.{places[at]}f}"
         for name, of_row in (margins or {}).items()
         for at, margin in enumerate(of_row)
         if margin is not None
