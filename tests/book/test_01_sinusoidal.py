@@ -16,6 +16,7 @@ import rope_lessons as rl
 from rope_lessons.figures import sinusoidal as figures
 from rope_lessons.figures.scoreboard import measured
 from rope_lessons.stored import results
+from tools.project import ROOT
 
 # torch.func's first derivative calls torch.jit.script inside PyTorch.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
@@ -497,6 +498,16 @@ def test_numbers_of_the_lesson():
     assert f"{2048:012b}" == "100000000000"
     assert round(forgets[200:].abs().max().item(), 2) == 0.25
     assert [round(of[5].item(), 2) for of in (base_alone, forgets)] == [0.66, 0.78]
+
+
+def test_the_deeper_page_shows_its_tables_as_tables():
+    """None is printed; what its text says of them."""
+    page = (ROOT / "book" / "deeper" / "01_sinusoidal.md").read_text("utf8")
+    assert "print(" not in page
+    frequencies = rl.rope_frequencies(128)
+    kernel = rl.sinusoidal.sinusoidal_kernel(torch.tensor([3, 4, 300, 301]), frequencies)
+    assert [round(value, 3) for value in kernel.tolist()] == [0.815, 0.759, 0.307, 0.301]
+    assert "from 0.815 to 0.759. Between 300 and 301 it goes from 0.307 to 0.301" in page
 
 
 def test_no_base_alone_solves_the_lab():

@@ -369,6 +369,26 @@ def test_the_fit_on_short_distances():
     assert errors(torch.cat((waves[:, round_at_least_once], torch.ones(512, 1)), dim=1), 1e-3)[1] > far
 
 
+def test_how_much_rounded_angles_change_scores():
+    """At an offset of a million, next to scores whose spread is 1; and the deeper page shows its tables as tables."""
+    q, k = random(2, 2000, 128, seed=1)
+
+    def change(dtype: torch.dtype) -> float:
+        def score(offset: int) -> torch.Tensor:
+            places = torch.tensor([offset + 50, offset]).to(dtype)
+            angles = (places[:, None] * rl.rope_frequencies(128).to(dtype)).double()
+            turned = [rl.rotary.rotate(x, a.cos(), a.sin(), layout="half") for x, a in zip((q, k), angles, strict=True)]
+            return (turned[0] * turned[1]).sum(-1) / math.sqrt(128)
+
+        return float((score(1_000_000) - score(0)).square().mean().sqrt())
+
+    assert change(torch.float64) < 1e-8
+    assert change(torch.float32) == pytest.approx(0.008, abs=0.001)
+    assert change(torch.bfloat16) == pytest.approx(0.97, abs=0.03)
+    assert "about 0.008 of the spread with float32 angles, and with bfloat16 angles nearly as much as the" in DEEPER
+    assert "print(" not in DEEPER
+
+
 def head(shares: list[float], length: int, back: int = 3) -> torch.Tensor:
     """The attention, in percent, of a head of length 8 whose squared length has these shares, at each distance."""
     share = torch.tensor(shares) / sum(shares)
