@@ -368,7 +368,7 @@ def test_attend_snapped():
 
 def test_every_seed_of_the_scoreboard_is_stored():
     """``python -m experiments invleaky`` adds new ones."""
-    assert list(STORED["each_seed"]) == list(experiment.each_seed())
+    assert sorted(STORED["each_seed"], key=str) == sorted(experiment.each_seed(), key=str)
 
 
 FIXED, MOVING = "invleaky-w16-logn", "invleaky-moving-logn"
@@ -379,6 +379,11 @@ def board(row: str, metric: str, length: int, column: str = "mean") -> float:
     return round(100 * BOARD.where(rung="small", row=row, metric=metric, length=length)[column][0], 1)
 
 
+def by_seed(row: str) -> dict[int, float]:
+    """Percent of the needles at 512."""
+    return {line["seed"]: line["needle"] for line in STORED["each_seed"].where(row=row)}
+
+
 def test_the_gaps_do_most_of_it():
     """Seeing every distance finds the needles; jitter that leaves the gaps does so less, in every seed."""
     found = {row: STORED["each_seed"].where(row=row)["needle"] for row in (MOVING, FIXED, *JITTERED)}
@@ -386,17 +391,18 @@ def test_the_gaps_do_most_of_it():
     ends = (min(found[MOVING]), max(found[MOVING]), min(controls), max(controls))
     shown = "finds {:.0f} to {:.0f} % of the needles, the two controls {:.0f} to {:.0f} %".format(*ends)
     assert shown in LESSON
-    assert min(found[MOVING]) > max(*controls, *found[FIXED])
-    seeds = len(found[JITTERED[0]])
-    assert (seeds, sum(a > b for a, b in zip(found[JITTERED[0]], found[FIXED], strict=False))) == (3, 2)
+    gaps = [[by_seed(row).get(seed, 0.0) for row in (FIXED, *JITTERED)] for seed in by_seed(MOVING)]
+    assert all(needle > max(others) for needle, others in zip(by_seed(MOVING).values(), gaps, strict=True))
+    assert sum(84 <= round(needle) <= 94 for needle in found[MOVING]) == len(found[MOVING]) - 1 == 3
+    assert "finds 84 to 94 % of the needles in three seeds of four and 60 % in the fourth" in LESSON
+    assert [by_seed(JITTERED[0])[seed] > needle for seed, needle in by_seed(FIXED).items()].count(True) == 2
+    assert "than the fixed one in two seeds of three" in LESSON
     paired = ahead()
     windows, slopes = (
         [paired((MOVING,) * 2, (row,) * 2, metric) for metric in ("natural", "far copies")] for row in JITTERED
     )
     assert "by {} points on all bytes ({} to {}) and by {} on far copies ({} to {})".format(*sum(slopes, ())) in LESSON
-    signed = [str(value).replace("-", "−") for value in sum(windows, ())]
-    told = "by {} on all bytes ({} to {}), and by {} on far copies, which three seeds cannot settle ({} to {})"
-    assert told.format(*signed) in LESSON
+    assert "ahead of the four windows by {} ({} to {}) and {} ({} to {})".format(*sum(windows, ())) in LESSON
     for row in (MOVING, JITTERED[0]):
         assert BOARD.where(row=row, metric="natural", length=64)["ahead_high"][0] > -0.0005
         assert abs(board(row, "natural", 64) - board("rope-logn", "natural", 64)) < 0.4
@@ -478,7 +484,6 @@ def test_the_moving_window_against_its_cut():
         assert abs(board(f"{row}-window", "far copies", 512) - own[1]) < 0.5
         assert abs(board(f"{row}-window", "needle", 512) - board(f"{MOVING}-window", "needle", 512)) < 1
     assert copies[1] < 0 < copies[2]
-    assert 88 < board(MOVING, "needle", 512) < 92  # nine in ten
 
 
 def test_both_controls_leave_the_gaps():
@@ -494,11 +499,11 @@ INVLEAKY = ("invleaky-w16-logn", "invleaky-w16-logn")
 
 
 def bits_of(training: str, row: str) -> list[Any]:
-    """Of the first three seeds."""
+    """Of every seed, from 0 on."""
     from rope_lessons.scoreboard import hits
 
     folder = ROOT / "experiments" / "stored" / "scoreboard" / "small"
-    return [hits.read(path)[1][row] for path in sorted((folder / training).glob("seed-*.npz"))[:3]]
+    return [hits.read(path)[1][row] for path in sorted((folder / training).glob("seed-*.npz"))]
 
 
 def sums(found: Any, question: Any) -> Any:
@@ -521,7 +526,8 @@ def ahead() -> Callable[..., tuple[float, ...]]:
     questions = asked()
 
     def difference(one: tuple[str, str], other: tuple[str, str], metric: str, length: int = 512) -> tuple[float, ...]:
-        found = table.measured(bits_of(*one), questions[metric, length], bits_of(*other))
+        both = tuple(zip(*zip(bits_of(*one), bits_of(*other), strict=False), strict=True))
+        found = table.measured(list(both[0]), questions[metric, length], list(both[1]))
         return tuple(round(100 * value, 1) for value in found)
 
     return difference

@@ -174,8 +174,9 @@ def test_the_guide():
             assert best.name == ("Sinusoidal, squeezed" if column == OVER else "HWFA")
     assert "At 512 it is best in every column but one" in LESSON
     assert "at home it is level with the best" in LESSON
+    found = [round(ROWS[name].values[NEEDLES]) for name in ("PoSE, log n", "InvLeaky, moving window, log n")]
+    assert "find {} and {} % of the needles".format(*found) in LESSON
     for name in ("PoSE, log n", "InvLeaky, moving window, log n"):
-        assert 88 < ROWS[name].values[NEEDLES] < 92  # nine of ten
         assert ROWS[name].values[LONG] < percent(
             f"{'skip-positions' if 'PoSE' in name else 'invleaky-moving'}-logn-window", "natural"
         )
@@ -329,14 +330,14 @@ def test_tuned_models():
 
 def test_the_orders():
     pairs = {metric: summary.beside_published(BOARD, metric) for metric in ("natural", "repeated")}
-    assert {len(both) for both in pairs.values()} == {23}
-    assert "Twenty-three of our rows" in LESSON
+    assert {len(both) for both in pairs.values()} == {24}
+    assert "Twenty-four of our rows" in LESSON
     for both in pairs.values():
         found = summary.agreement(both)
         assert found.better_half < 0.5 < 0.8 < found.all
     there = sorted(pairs["natural"], key=lambda pair: -pair.there)
     here = sorted(pairs["natural"], key=lambda pair: -pair.here)
-    assert here[0].row == "hwfa-w16" == there[7].row  # our first and their eighth
+    assert here[0].row == "hwfa-w16" == there[8].row  # our first and their ninth
     better = there[: (len(there) + 1) // 2]
     assert len(better) == 12
     random = np.random.Generator(np.random.Philox(key=1))
