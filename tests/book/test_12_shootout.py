@@ -182,6 +182,13 @@ def test_the_guide():
         )
 
 
+def test_a_hybrid_does_without_log_n():
+    """On the scoreboard's model; one seed, which the sentence says."""
+    found = BOARD.where(rung="small", row="hwfa2-w16", metric="needle", length=512)
+    assert found["seeds"] == [1]
+    assert f"finds {percent('hwfa2-w16', 'needle'):.0f} % of its needles at 512 here (one seed)" in LESSON
+
+
 def test_keys_of_hwfa():
     layers = RUNGS["small"].rows["hwfa-w16"].method.test
     assert sorted(layer.visible_window or 512 for layer in layers) == [16, 16, 16, 512]
@@ -299,7 +306,7 @@ def test_what_log_n_decides():
     assert sum(value < 0.1 for value in at_home) / len(at_home) == pytest.approx(1 / 3, abs=0.05)
     far = [pick(second, name, "passkey", 8, "found").value for name in ("hwfa2-w8-f1", "hwfa2-w8-f1-logn")]
     assert f"finds {home[0]:.0%} of its needles at home".replace("%", " %") in LESSON
-    assert "and {:.0%} with it. At 512 it finds {:.0%} and {:.0%}.".format(home[1], *far).replace("%", " %") in LESSON
+    assert "and {:.0%} with it; at 512 it finds {:.0%} and {:.0%}.".format(home[1], *far).replace("%", " %") in LESSON
 
 
 def test_tuned_models():
