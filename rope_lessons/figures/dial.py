@@ -587,7 +587,7 @@ def position_explorable(
     Args:
         dim, base: of the frequencies, :func:`~rope_lessons.rope_frequencies`.
         position: at first, in tokens.
-        longest: where the slider ends.
+        longest: where the slider ends; it begins at 0.
         name: of the explorable; two on one page need two names.
 
     Returns:
@@ -617,7 +617,7 @@ def position_explorable(
         point to {", ".join(_degrees(dial.hands[0]) for dial in found)}; below each dial stand its sine and its cosine,
         {"; ".join(f"{_signed(math.sin(a))} and {_signed(math.cos(a))}" for a in angles)}."""
     script = f"const SPEEDS = {json.dumps(turns(frequencies, 1).tolist())};\n{POSITION_SCRIPT}"
-    knobs = (Knob("position", "Position", 1, longest, position),)
+    knobs = (Knob("position", "Position", 0, longest, position),)
     return Explorable(name, alt, caption, knobs, _alone(f"position {position}", cells), script, STYLE)
 
 

@@ -174,11 +174,10 @@ def copier_reach(
 ) -> tuple[MatplotlibFigure, str]:
     """What copiers have right, by the position of the first token and by the length: of each method, each seed.
 
-    ``starts`` and ``lengths`` have the percent of every seed, by method and then by position or length. Without
-    ``lengths`` there is one panel.
+    ``starts`` and ``lengths`` have the percent of every seed, by method and then by position or length.
     """
-    panels = [(starts, "first position")] + [(lengths, "tokens in the text")] * bool(lengths)
-    figure, axes = new_figure(1, len(panels), height=3.4, squeeze=False)
+    panels = ((starts, "first position"), (lengths, "tokens in the text"))
+    figure, axes = new_figure(1, 2, height=3.4)
     said = []
     for axis, (found, label) in zip(axes.flat, panels, strict=True):
         for (method, rows), color, marker in zip(found.items(), (ORANGE, BLUE, GREEN), "so^", strict=False):

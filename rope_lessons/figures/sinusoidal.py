@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
 import torch
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
@@ -29,6 +31,7 @@ from rope_lessons.figures import (
 from rope_lessons.sinusoidal import rope_frequencies, sinusoidal_encoding, sinusoidal_kernel
 
 __all__ = [
+    "copier_places",
     "encoding_circles",
     "encoding_table",
     "encodings_compared",
@@ -141,8 +144,8 @@ def position_attempts(count: int = 32) -> tuple[MatplotlibFigure, str]:
 
 @styled
 def go_on_or_back(angle: float = math.pi / 3) -> tuple[MatplotlibFigure, str]:
-    """The first four arrows of each of the two solutions in the plane."""
-    figure, axes = new_figure(1, 2, height=3.4)
+    """The first four arrows of each of the two solutions in the plane, and the steps from one to the next."""
+    figure, axes = new_figure(1, 2, height=2.7)
     turn = torch.linspace(0, 2 * math.pi, 200)
     for ax, (name, steps) in zip(axes, {"go on": (0, 1, 2, 3), "go back": (0, 1, 0, 1)}.items(), strict=True):
         ax.plot(turn.cos(), turn.sin(), color=GREY, linewidth=1)
@@ -152,7 +155,17 @@ def go_on_or_back(angle: float = math.pi / 3) -> tuple[MatplotlibFigure, str]:
             ax.plot([0, x], [0, y], color=color, linewidth=3)
             ax.plot(x, y, "o", color=color, markersize=9)
             label = ", ".join(str(m) for m, at in enumerate(steps) if at == place)
-            ax.text(1.35 * x, 1.25 * y, label, ha="center", va="center", fontsize=14)
+            ax.text(1.42 * x, 1.25 * y, label, ha="center", va="center", fontsize=14)
+        for radius, color, (start, end) in ((0.4, BLUE, steps[:2]), (0.6, ORANGE, steps[1:3])):
+            arc = torch.linspace(start + 0.12 * (end - start), end - 0.12 * (end - start), 30) * angle
+            path = [(radius * math.cos(at), radius * math.sin(at)) for at in arc.tolist()]
+            ax.plot(*zip(*path, strict=True), color=color, linewidth=2)
+            ax.annotate(
+                "",
+                path[-1],
+                path[-3],
+                arrowprops={"arrowstyle": "-|>", "color": color, "mutation_scale": 16, "shrinkA": 0, "shrinkB": 0},
+            )
         ax.set(aspect="equal", xlim=(-1.7, 1.7), ylim=(-1.1, 1.3), xticks=[], yticks=[])
         ax.set_xlabel(name, fontsize=14)
         ax.grid(False)
@@ -160,7 +173,8 @@ def go_on_or_back(angle: float = math.pi / 3) -> tuple[MatplotlibFigure, str]:
             side.set_visible(False)
     return figure, (
         "Two circles with arrows 60 degrees apart. Go on: the positions 0, 1, 2 and 3 stand at 0, 60, 120 and 180 "
-        "degrees. Go back: the positions 0 and 2 share one arrow, 1 and 3 the other."
+        "degrees, and both steps, from 0 to 1 and from 1 to 2, turn the same way. Go back: the positions 0 and 2 share "
+        "one arrow, 1 and 3 the other, and the second step turns back."
     )
 
 
@@ -266,10 +280,83 @@ def encodings_compared(results: Mapping[str, Sequence[tuple[float, float]]]) -> 
     )
 
 
+@styled
+def copier_places(
+    found: Mapping[str, Mapping[int, Sequence[float]]], trained: Mapping[str, int], guessing: float, first: int = 3
+) -> tuple[MatplotlibFigure, str]:
+    """What copiers have right at each position of a letter: a row for each training, a line for each start.
+
+    Args:
+        found: by training and by the position that a text starts at, the percent right of each of its letters, from
+            number ``first`` on.
+        trained: by training, how many positions it showed, from 0 on: these are blue, others red.
+        guessing: percent.
+        first: number of the first letter that has one to copy.
+    """
+    starts = sorted(set().union(*found.values()))
+    size = first + len(next(iter(next(iter(found.values())).values())))
+    panels: list[list[int]] = []  # first and last position of each: starts that overlap share one
+    for start in starts:
+        if panels and start <= panels[-1][1]:
+            panels[-1][1] = start + size
+        else:
+            panels.append([start, start + size])
+    figure, axes = new_figure(
+        len(found),
+        len(panels),
+        height=2.0 * len(found) + 0.7,
+        sharey=True,
+        squeeze=False,
+        width_ratios=[end - begin + 8 for begin, end in panels],
+    )
+    said = []
+    for row, (name, by_start) in zip(axes, found.items(), strict=True):
+        home = trained[name]
+        for axis, (begin, end) in zip(row, panels, strict=True):
+            axis.axhline(guessing, color=GREY, linewidth=1, linestyle="--")
+            if begin < home <= end:
+                axis.axvline(home, color=GREY, linewidth=1)
+            for start, right in by_start.items():
+                if not begin <= start < end:
+                    continue
+                places = range(start + first, start + first + len(right))
+                old = max(0, min(home - places[0], len(right)))  # how many of them training showed
+                axis.plot(places[:old], right[:old], color=BLUE, linewidth=1.5)
+                axis.plot(places[max(old - 1, 0) :], right[max(old - 1, 0) :], color=RED, linewidth=1.5, zorder=1)
+            ticks = [begin] if end - begin == size else [begin, begin + size]
+            axis.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+            axis.set(xlim=(begin - 4, end + 4), ylim=(0, 107), yticks=[0, 50, 100])
+            if axis is not row[0]:
+                axis.spines["left"].set_visible(False)
+                axis.tick_params(left=False)
+        row[0].set_title(name, loc="left", fontsize=12)
+        row[0].set_ylabel("right, %")
+        told = []
+        for start, right in by_start.items():
+            old = max(0, min(home - start - first, len(right)))
+            halves = ((right[:old], "old"), (right[old:], "new"))
+            told.append(f"{start}: {' and '.join(f'{fmean(part):.0f} {which}' for part, which in halves if part)}")
+        said.append(f"{name}, by start: {'; '.join(told)}")
+    axes[-1, 0].set_xlabel("position of the letter")
+    lines: list[tuple[str, dict[str, Any]]] = [
+        ("positions of the training", {"color": BLUE}),
+        ("new positions", {"color": RED}),
+        ("guessing", {"color": GREY, "linestyle": "--", "linewidth": 1}),
+    ]
+    for label, style in lines:
+        axes[0, 0].plot([], [], label=label, **style)
+    legend_below(figure, axes[0, 0], columns=3)
+    return figure, (
+        "Percent of letters copied, by the position of the letter; mean over positions that training showed (old) and "
+        f"did not show (new). {'. '.join(said)}. A dashed line at {guessing:g} is guessing."
+    )
+
+
 # ---------------------------------------------------------------- the explorable: the kernel redrawn
 
 LEFT, STEP, POINTS = 44.0, 1.1, 360  # pixels; x has one decimal only, so both languages round it alike
-TOP, HIGH = 32.0, 240.0  # pixels: y of K = 1, and from there to the lowest value
+TOP, HIGH = 32.0, 210.0  # pixels: y of K = 1, and from there to the lowest value
+HAND_TOP, HAND_HIGH = 286.0, 70.0  # the same of the hands' cosines, below
 DECADES = 5
 LEVELS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 SEEN = ("hidden", "visible")
@@ -301,35 +388,84 @@ def _curve(frequencies: Tensor) -> tuple[list[float], list[float]]:
     return x, values
 
 
-def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
-    """The kernel against the distance, redrawn for any base and any number of pairs."""
-    base = 10.0**log_base
+def _hands(distance: int, base: float, pairs: int) -> tuple[str, str, int]:
+    """The dots of the hands that have begun to turn at a distance, and of those that have not; how many have not.
+
+    A hand has its dot where it begins to turn, at the distance 1/ω, and as high as its cosine is.
+    """
+    dots: tuple[list[str], list[str]] = ([], [])
+    for t in range(pairs):
+        angle = distance * base ** (-t / pairs)
+        x, y = LEFT + STEP * POINTS * math.log10(base) * t / pairs / DECADES, _hand_y(math.cos(angle))
+        dots[angle < 1 - 1e-9].append(f"M{_rounded(x)} {_rounded(y)}h0")
+    return "".join(dots[0]), "".join(dots[1]), len(dots[1])
+
+
+def _hand_y(cosine: float) -> float:
+    return HAND_TOP + HAND_HIGH * (1 - cosine) / 2
+
+
+def _rounded(value: float) -> str:
+    """As the script does it, ties too.
+
+    >>> _rounded(118.25), _rounded(0.04)
+    ('118.3', '0.0')
+    """
+    return f"{math.floor(10 * value + 0.5) / 10:.1f}"
+
+
+def kernel_explorer(log_base: float = 4, pairs: int = 64, log_distance: float = 1.75) -> Explorable:
+    """The kernel against the distance, redrawn for any base and any number of pairs; below it, the hands.
+
+    Args:
+        log_base: of ten.
+        pairs: of channels.
+        log_distance: of ten; the distance, a whole one, at which the hands are drawn.
+    """
+    base, distance = 10.0**log_base, round(10.0**log_distance)
     x, values = _curve(rope_frequencies(2 * pairs, base))
     low = LOWS[min(values) < LOWS[0]]
     curve = svg_path(x, [_y(value, low) for value in values])
     ends = (1 - EULER_GAMMA / math.log(base), -EULER_GAMMA / math.log(base))
     law = svg_path([_x(1), _x(base)], [_y(value, low) for value in ends])
-    bottom = TOP + HIGH
-    ticks = "".join(
-        f'<path d="{svg_path([_x(10**k)] * 2, [TOP, bottom])}" stroke="#ddd"/>'
-        f'<text x="{_x(10**k):.1f}" y="{bottom + 20:.1f}" text-anchor="middle">{label}</text>'
-        for k, label in enumerate(("1", "10", "100", "1000", "10⁴", "10⁵"))
-    ) + "".join(
-        f'<g class="level" transform="translate(0 {_y(value, low):.1f})" visibility="{SEEN[value >= low]}">'
-        f'<path d="M{LEFT:.1f} 0L{LEFT + STEP * POINTS:.1f} 0" stroke="#ddd"/>'
-        f'<text x="{LEFT - 8:.1f}" y="5" text-anchor="end">{"−" * (value < 0)}{abs(value):g}</text></g>'
-        for value in LEVELS
+    turning, still, count = _hands(distance, base, pairs)
+    seen = float(sinusoidal_kernel(torch.tensor(distance), rope_frequencies(2 * pairs, base)))
+    bottom, end = HAND_TOP + HAND_HIGH, LEFT + STEP * POINTS
+    ticks = (
+        "".join(
+            f'<path d="{svg_path([_x(10**k)] * 2, [TOP, TOP + HIGH])}{svg_path([_x(10**k)] * 2, [HAND_TOP, bottom])}" '
+            f'stroke="#ddd"/><text x="{_x(10**k):.1f}" y="{bottom + 26:.1f}" text-anchor="middle">{label}</text>'
+            for k, label in enumerate(("1", "10", "100", "1,000", "10⁴", "10⁵"))
+        )
+        + "".join(
+            f'<g class="level" transform="translate(0 {_y(value, low):.1f})" visibility="{SEEN[value >= low]}">'
+            f'<path d="M{LEFT:.1f} 0L{end:.1f} 0" stroke="#ddd"/>'
+            f'<text x="{LEFT - 8:.1f}" y="5" text-anchor="end">{"−" * (value < 0)}{abs(value):g}</text></g>'
+            for value in LEVELS
+        )
+        + "".join(
+            f'<path d="M{LEFT:.1f} {_hand_y(value):.1f}L{end:.1f} {_hand_y(value):.1f}" stroke="#ddd"/>'
+            f'<text x="{LEFT - 8:.1f}" y="{_hand_y(value) + 5:.1f}" text-anchor="end">'
+            f"{'−' * (value < 0)}{abs(value):g}</text>"
+            for value in (1, 0, -1)
+        )
     )
     svg = f"""
-<svg viewBox="0 0 460 330" width="100%" style="display:block;max-width:480px;margin:auto"
+<svg viewBox="0 0 460 410" width="100%" style="display:block;max-width:480px;margin:auto"
  xmlns="http://www.w3.org/2000/svg" font-size="17" fill="#1a1a1a">
 {ticks}
 <path id="curve" d="{curve}" fill="none" stroke="{BLUE}" stroke-width="1.6"/>
 <path id="law" d="{law}" fill="none" stroke="{ORANGE}" stroke-width="3" stroke-dasharray="8 6"/>
+<g id="cut" transform="translate({_x(distance):.1f} 0)">
+<path d="M0 {TOP}V{TOP + HIGH}M0 {HAND_TOP - 6:g}V{bottom + 6:g}" stroke="#1a1a1a" stroke-width="1.6"/>
+<circle id="at" cy="{_y(seen, low):.1f}" r="5.5"/></g>
+<path id="turning" d="{turning}" stroke="{GREY}" stroke-width="5" stroke-linecap="round"/>
+<path id="still" d="{still}" stroke="{BLUE}" stroke-width="5" stroke-linecap="round"/>
 <text x="440" y="20" text-anchor="end" id="says">base {base:.0f}, {pairs} pairs</text>
 <text x="44" y="20" fill="{BLUE}">K(Δ)</text>
 <text x="90" y="20" fill="#8a5a00">dashed: the law</text>
-<text x="242" y="318" text-anchor="middle">distance Δ</text>
+<text x="44" y="270" id="counts">{_counts(distance, seen, count, pairs)}</text>
+<text x="242" y="403" text-anchor="middle">distance Δ; a hand’s dot is at 1/ω</text>
 </svg>"""
     script = f"""
     const base = Math.pow(10, value.base), gamma = {EULER_GAMMA};
@@ -367,17 +503,44 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64) -> Explorable:
       drawn.setAttribute("transform", `translate(0 ${{y(level)}})`);
       drawn.setAttribute("visibility", {list(SEEN)}[Number(level >= low)]);
     }});
-    svg.querySelector("#says").textContent = `base ${{base.toFixed(0)}}, ${{value.pairs}} pairs`;"""
+    svg.querySelector("#says").textContent = `base ${{base.toFixed(0)}}, ${{value.pairs}} pairs`;
+    // The hands at one distance: a dot at 1/ω, as high as the cosine.
+    const distance = Math.round(Math.pow(10, value.distance)), dots = ["", ""];
+    const rounded = (v) => (Math.floor(10 * v + 0.5) / 10).toFixed(1);
+    let count = 0;
+    for (let t = 0; t < value.pairs; t++) {{
+      const angle = distance * Math.pow(base, -t / value.pairs), still = angle < 1 - 1e-9;
+      const x = {LEFT!r} + {STEP * POINTS!r} * value.base * t / value.pairs / {DECADES};
+      const high = {HAND_TOP!r} + {HAND_HIGH!r} * (1 - Math.cos(angle)) / 2;
+      dots[Number(still)] += `M${{rounded(x)}} ${{rounded(high)}}h0`;
+      count += still;
+    }}
+    ["turning", "still"].forEach((kind, at) => svg.querySelector("#" + kind).setAttribute("d", dots[at]));
+    const place = ({LEFT!r} + {STEP * POINTS!r} * Math.log10(distance) / {DECADES}).toFixed(1);
+    svg.querySelector("#cut").setAttribute("transform", `translate(${{place}} 0)`);
+    svg.querySelector("#at").setAttribute("cy", y(kernel[distance]));
+    const seen = kernel[distance].toFixed(2).replace("-", "−");
+    svg.querySelector("#counts").textContent =
+      `Δ = ${{distance}}: K = ${{seen}}; not begun: ${{count}} of ${{value.pairs}} hands`;"""
     return Explorable(
         name="kernel",
-        alt=f"The kernel against the distance from 1 to 100,000, base {base:.0f}, {pairs} pairs. Up to the base it "
-        "follows the dashed straight line of the logarithmic law from about 1 to about 0; beyond it scatters around 0.",
-        caption="Whole distances only. Where many of them share a place, the line goes from the smallest value to the "
-        "largest. The dashed line ends at the base.",
+        alt=f"""The kernel against the distance from 1 to 100,000, base {base:.0f}, {pairs} pairs. Up to the base it
+        follows the dashed straight line of the logarithmic law from about 1 to about 0; beyond it scatters around 0.
+        Below, a dot for each hand, where it begins to turn, as high as its cosine at the distance {distance}. The
+        {count} hands to the right of this distance have not begun to turn: their dots are near 1. Those to the left
+        are scattered from −1 to 1.""",
+        caption="Above, whole distances only; where many of them share a place, the line goes from the smallest value "
+        "to the largest, and the dashed line ends at the base. Below, the hands at the distance of the upright line: "
+        "blue have not begun to turn, grey have. The mean height of all dots is K.",
         knobs=(
+            Knob("distance", "distance Δ", 0, DECADES, log_distance, 0.05, power=10),
             Knob("base", "base", 1, DECADES, log_base, 0.1, power=10),
             Knob("pairs", "pairs of channels", 1, 128, pairs, 1),
         ),
         svg=svg,
         script=script,
     )
+
+
+def _counts(distance: int, seen: float, count: int, pairs: int) -> str:
+    return f"Δ = {distance}: K = {seen:.2f}; not begun: {count} of {pairs} hands".replace("-", "−")
