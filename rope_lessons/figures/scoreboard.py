@@ -73,6 +73,7 @@ def scoreboard_table(
     *,
     columns: Sequence[tuple[str, int]] = COLUMNS,
     control: str | None = None,
+    counted: Mapping[str, Sequence[float]] | None = None,
     head: str = "",
 ) -> ResultTable:
     """Some rows of the scoreboard, in percent, with the margins of their 95 % intervals.
@@ -84,6 +85,8 @@ def scoreboard_table(
         names: of the rows, from the top; what each is called.
         columns: metrics and lengths.
         control: a row that is set apart.
+        counted: rows that need no model, such as an answer that is always the same, set apart at the end: by what each
+            is called, a number for each column.
         head: of the names.
 
     Raises:
@@ -103,9 +106,9 @@ def scoreboard_table(
     }
     shown = table(
         [f"{HEADS[metric]}, {length}" for metric, length in columns],
-        {name: [cell and cell[0] for cell in cells] for name, cells in found.items()},
+        {name: [cell and cell[0] for cell in cells] for name, cells in found.items()} | dict(counted or {}),
         margins={name: [cell and (cell[2] - cell[1]) / 2 for cell in cells] for name, cells in found.items()},
-        apart=[] if control is None else [names[control]],
+        apart=[*([] if control is None else [names[control]]), *list(counted or {})[:1]],
         head=head,
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
         "and 64 held-out documents; ± is half of a 95 % interval over seeds and documents"
