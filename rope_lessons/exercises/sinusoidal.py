@@ -171,21 +171,23 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
         },
     ),
-    "half_distance": Exercise(
-        reference=lambda base: math.sqrt(base) * math.exp(-EULER_GAMMA),
-        cases=((10_000.0,), (100.0,), (500_000.0,)),
+    "base_for_half": Exercise(
+        reference=lambda half: (half * math.exp(EULER_GAMMA)) ** 2,
+        cases=((8.0,), (56.0,), (500.0,)),
         tolerance=1e-3,
         mistakes={
-            "0.56 is e^−γ, rounded: compute math.exp(-0.5772156649)": lambda base: 0.56 * math.sqrt(base),
-            "nearly: you left out Euler's γ": lambda base: math.sqrt(base),
-            "nearly: γ stands with ln Δ on one side, so it makes Δ smaller": lambda base: (
-                math.sqrt(base) * math.exp(EULER_GAMMA)
+            "1/0.56 is e^γ, rounded: compute math.exp(0.5772156649)": lambda half: (half / 0.56) ** 2,
+            "nearly: you left out Euler's γ": lambda half: half**2,
+            "nearly: γ stands with ln Δ on one side, so it makes the base larger": lambda half: (
+                (half * math.exp(-EULER_GAMMA)) ** 2
             ),
-            "nearly: the half belongs to ln B alone, so γ is not halved": (
-                lambda base: math.sqrt(base * math.exp(-EULER_GAMMA))
+            "nearly: ln B is twice the sum of ln Δ and γ, so γ is doubled, too": lambda half: (
+                half**2 * math.exp(EULER_GAMMA)
             ),
-            "this is where the law reaches 0, not one half": lambda base: base * math.exp(-EULER_GAMMA),
-            "half of the base is not where the law is one half: it is linear in ln Δ, not in Δ": lambda base: base / 2,
+            "with this base the law is 0 there, not one half": lambda half: half * math.exp(EULER_GAMMA),
+            "with twice the distance for a base the law is not one half: it is linear in ln Δ, not in Δ": lambda half: (
+                2 * half
+            ),
         },
     ),
     "split_block": Exercise(
