@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from rope_lessons.circles import turns
 from rope_lessons.hf.configs import plan_from_hf
 from rope_lessons.hf.state import as_loaded
 from rope_lessons.kinds import KINDS
-from rope_lessons.schemes import FrequencySpec, Plan, Scheme
+from rope_lessons.schemes import FrequencySpec, LogN, Plan, Scheme
 from rope_lessons.stored import results
 
 
@@ -45,9 +44,10 @@ class Advice:
 def advise(model_or_config: Any, length: int) -> Advice:
     """What a model was trained on, what it claims, and what to set for texts of a length, in five lines.
 
-    Within what the config claims: nothing. Beyond it: ReRoPE with a window of a quarter of that, the method and the
-    window that chapter 8 measured, in each layer that turns and sees farther. A config does not say how well a model
-    does what it claims, and the shares of right predictions are those of the book's small models, not of this one.
+    Within what the config claims: nothing. Beyond it: ReRoPE with a window of half of that and the log n scale that
+    begins there, as chapter 12 measured and advises, in each layer that turns and sees farther. A config does not say
+    how well a model does what it claims, and the shares of right predictions are those of the book's small model, not
+    of this one.
 
     Args:
         model_or_config: a causal model of transformers, or a config as for :func:`~rope_lessons.plan_from_hf`, with
@@ -61,7 +61,7 @@ def advise(model_or_config: Any, length: int) -> Advice:
         TypeError, ValueError: as :func:`~rope_lessons.plan_from_hf`; a ``length`` below 1; a config without
             ``max_position_embeddings``; a model none of whose layers turns.
 
-    Chapters 03 to 08.
+    Chapters 05, 08 and 12.
 
     >>> config = {"num_hidden_layers": 2, "head_dim": 128, "rope_theta": 10000.0, "max_position_embeddings": 4096}
     >>> advise(config, 4096).plan == plan_from_hf(config)
@@ -69,7 +69,7 @@ def advise(model_or_config: Any, length: int) -> Advice:
     >>> print(advise(config, 16384).lines[1])
     Within 4096 tokens the fastest of 64 pairs turns 651.9 times, the slowest 0.075; 18 make no full turn.
     >>> print(advise(config, 16384).lines[2])
-    Set ReRoPE with a window of 1024 in 2 of 2 layers: no distance turns a pair farther than 1024 tokens do.
+    Set ReRoPE, window 2048, with log n† in 2 of 2 layers: no distance turns a pair farther than 2048 tokens do.
     """
     check_count("length", length, least=1)
     own, config = _read(model_or_config)
@@ -77,24 +77,26 @@ def advise(model_or_config: Any, length: int) -> Advice:
     turning = [its for its in own if its.frequencies is not None]
     if not turning:
         raise ValueError("model_or_config must have a layer that turns queries and keys, got one without positions")
-    window = max(claimed // 4, 1)
     far = [_sees_beyond(its, claimed) for its in own] if length > claimed else [False] * len(own)
-    plan = tuple(_bent(its, window, trained) if bent else its for its, bent in zip(own, far, strict=True))
-    kinds = {its.frequencies.kind for its, bent in zip(own, far, strict=True) if bent and its.frequencies is not None}
-    kept = {its.frequencies.kind for its, bent in zip(plan, far, strict=True) if bent and its.frequencies is not None}
-    if any(far):
+    bent = [its for its, is_far in zip(own, far, strict=True) if is_far]
+    plan = tuple(_bent(its, claimed, trained) if is_far else its for its, is_far in zip(own, far, strict=True))
+    kinds = {its.frequencies.kind for its in bent if its.frequencies is not None}
+    kept = {
+        its.frequencies.kind for its, is_far in zip(plan, far, strict=True) if is_far and its.frequencies is not None
+    }
+    if bent:
         told = (
-            f"Set ReRoPE with a window of {window} in {sum(far)} of {len(own)} layers{_stretched(kinds, kept)}: no "
-            f"distance turns a pair farther than {window} tokens do."
+            f"Set ReRoPE, window {_window(claimed)}, with log n† in {len(bent)} of {len(own)} "
+            f"layers{_stretched(kinds, kept)}: no distance turns a pair farther than {_window(claimed)} tokens do."
         )
     elif length <= claimed:
         told = f"Set nothing: {length} is within the claim, and every change of frequencies costs something there."
     else:
         told = f"Set nothing: no layer that turns sees farther than {claimed} tokens."
-    measured = _beside_a_window() if any(far) else _cost_at_home()
+    measured = _beside_a_window() if bent else _cost_at_home()
     if kept - {"rope"}:
         measured += f" On frequencies of kind {_listed(kept)} it was not measured."
-    others = _log_n(length, claimed) + (_yarn(length, claimed) if kinds == {"rope"} else "")
+    others = _others(length, claimed, kinds == {"rope"}) if bent else _no_log_n(length, claimed)
     lines = (_claim(length, trained, claimed), _circles(turning, trained), told, measured, others)
     return Advice(length, trained, claimed, plan, lines)
 
@@ -125,15 +127,20 @@ def _sees_beyond(its: Scheme, claimed: int) -> bool:
     return its.frequencies is not None and (its.visible_window is None or its.visible_window > claimed)
 
 
-def _bent(its: Scheme, window: int, trained: int) -> Scheme:
-    """ReRoPE in a layer. Frequencies that a longer text stretches, and that are plain up to the training length, are
-    plain in it: it needs no stretching."""
+def _window(claimed: int) -> int:
+    return max(claimed // 2, 1)
+
+
+def _bent(its: Scheme, claimed: int, trained: int) -> Scheme:
+    """ReRoPE with log n† in a layer. Frequencies that a longer text stretches, and that are plain up to the training
+    length, are plain in it: it needs no stretching."""
     spec = its.frequencies
     assert spec is not None
     if spec.needs_length:
         plain = FrequencySpec("rope", dim=spec.dim, base=dict(spec.options)["base"])
         spec = plain if torch.allclose(spec(length=trained), plain()) else spec
-    return replace(its, frequencies=spec, window=window, slope=0.0)
+    scale = LogN(max(claimed, 2), clip=True)
+    return replace(its, frequencies=spec, window=_window(claimed), slope=0.0, scale=scale)
 
 
 def _stretched(before: set[str], after: set[str]) -> str:
@@ -167,54 +174,62 @@ def _circles(turning: list[Scheme], trained: int) -> str:
 
 
 def _cost_at_home() -> str:
-    """What a change of all frequencies cost the small models of chapter 8 at the training length."""
-    found = results("rerope")
-    rows = found["rows"].where(model="plain", length=found["config"]["length"])
-    pi, rope = (f"{rows.where(method=method).mean('accuracy'):.1%}" for method in ("pi", "rope"))
+    """What a change of frequencies cost the small model at the training length."""
+    pi, yarn, rope = (f"{_right(row)[0]:.1f}%" for row in ("pi", "yarn", "rope"))
     return (
-        f"Measured on the book's small models (chapter 8), right predictions at the training length: {pi} with PI by "
-        f"8, {rope} with plain RoPE."
+        f"Measured on the book's small model (chapter 5), bytes right at the training length: {rope} with plain RoPE, "
+        f"{yarn} with YaRN and {pi} with PI, both by {_times()}."
     )
 
 
 def _beside_a_window() -> str:
-    """What ReRoPE brought the small models of chapter 8, and what a plain window did, which only hides what is far."""
-    found = results("rerope")
-    home, windows = found["config"]["length"], found["relatives"].where(method="window-64", length=512)
-    rows = found["rows"].where(model="plain", length=8 * home, seed=windows["seed"])
-    near = [rows.where(method=method).mean("accuracy") for method in ("rerope-16", "rope")]
-    far = [
-        fmean(shares["384"] for shares in found["recall"].where(method=method, scale=False)["recall"])
-        for method in ("rerope-32", "rope", "window-64")
-    ]
+    """What ReRoPE brought the small model, and what a plain window did, which only hides what is far."""
+    rows = ("rerope-w32-logn-test", "rope", "rope-window")
+    bent, plain, window = (_both(row) for row in rows)
+    found = ", ".join(f"{_right(row, 'needle')[1]:.1f}%" for row in rows)
     return (
-        f"Measured on the book's small models (chapter 8), right predictions at 8 times the training length: "
-        f"{near[0]:.1%} with ReRoPE, {near[1]:.1%} with plain RoPE, {windows.mean('accuracy'):.1%} with a plain "
-        f"window; questions about what stands 6 training lengths away: {far[0]:.1%}, {far[1]:.1%}, {far[2]:.1%}. "
-        "A window does better where nothing far is needed."
+        f"Measured on the book's small model (chapters 8 and 12), bytes right at the training length and at {_times()} "
+        f"times that: {bent} with it, {plain} as trained, {window} with a plain window; numbers found in the long "
+        f"text: {found}. Where nothing far has to be found, the window is enough."
     )
 
 
-def _log_n(length: int, claimed: int) -> str:
+def _no_log_n(length: int, claimed: int) -> str:
     if length <= claimed:
-        return "Not in the plan: log n, which is about texts beyond the training length."
+        return "Not in the plan: log n†, which is about texts beyond the training length."
+    return "Not in the plan: log n†, which was measured in layers that turn and see everything."
+
+
+def _others(length: int, claimed: int, plain: bool) -> str:
+    """How much log n† is, the control, and the other way, by frequencies alone."""
     scale = math.log(length) / math.log(max(claimed, 2))
+    control = (
+        f"Log n† scales the scores of the last token by {scale:.2f}. A large model has other numbers: compare, on "
+        "texts of yours, short ones too, and on something to be found, with "
+        f'rl.hf.extend(model, "window", visible_window={claimed}).'
+    )
+    return control + _yarn(math.ceil(length / claimed)) * plain
+
+
+def _yarn(factor: int) -> str:
     return (
-        f"Not in the plan: log n, which would scale scores by {scale:.2f} at the last token. To compare, extend by "
-        f"name with scale=rl.LogN({claimed}, clip=True), which leaves texts within the claim as they are."
+        f' If frequencies are all that may change: rl.hf.extend(model, "yarn", factor={factor}), which every cache and '
+        f"other programs serve, for long texts only (chapter 5): by {_times()} it had {_both('yarn')} of the bytes, "
+        f"and {_both('yarn', 'needle')} of the numbers."
     )
 
 
-def _yarn(length: int, claimed: int) -> str:
-    """The other way, by frequencies alone, and what it cost the small models of chapter 5 at the training length."""
-    found = results("circles")
-    home, factor = found["config"]["length"], found["factor"]
-    near, far = (
-        [found["rows"].where(method=method, length=at).mean("accuracy") for method in ("yarn", "rope")]
-        for at in (home, factor * home)
-    )
-    return (
-        f' Nor YaRN, rl.hf.extend(model, "yarn", factor={math.ceil(length / claimed)}), which every cache and other '
-        f"programs serve: by {factor}, on the small models of chapter 5, it had {near[0]:.1%} right at the training "
-        f"length (plain RoPE {near[1]:.1%}) and {far[0]:.1%} at {factor} times that (plain RoPE {far[1]:.1%})."
-    )
+def _both(row: str, metric: str = "natural") -> str:
+    return " and ".join(f"{share:.1f}%" for share in _right(row, metric))
+
+
+def _right(row: str, metric: str = "natural") -> list[float]:
+    """What a row of the scoreboard has at the training length and at the longest, in percent."""
+    lines = results("scoreboard")["rows"].where(rung="small", row=row, metric=metric)
+    return [100 * lines.where(length=end(lines["length"]))["mean"][0] for end in (min, max)]
+
+
+def _times() -> int:
+    """By how much the longest texts of the scoreboard are longer than those of training."""
+    lengths = results("scoreboard")["rows"].where(rung="small", row="rope", metric="natural")["length"]
+    return int(max(lengths) // min(lengths))
