@@ -209,7 +209,7 @@ def test_dials_show_the_frequencies_of_the_package(dim: int, base: float, train_
         rl.rope_frequencies(dim, base),
         rl.pi_frequencies(dim, factor, base),
         rl.ntk_frequencies(dim, factor, base, variant="aware"),
-        rl.circles.ntk_by_parts_frequencies(dim, factor, train_length, base, alpha=0.25, beta=2.0),
+        rl.circles.yarn_frequencies(dim, factor, train_length, base),
         rl.circles.llama3_frequencies(dim, factor, train_length, base),
     ]
     lengths = [train_length] + [train_length * factor] * len(names)
@@ -237,13 +237,15 @@ def test_dials_show_the_frequencies_of_the_package(dim: int, base: float, train_
 
 
 def test_the_default_dials() -> None:
-    """In words: plain RoPE shows new angles at the open pairs, PI at none, by parts at fewer than NTK-aware."""
+    """In words: plain RoPE shows new angles at the open pairs, NTK-aware at all of them but the last, PI and YaRN at
+    none, as chapter 5 has it."""
     red = [[one.arcs["rl-new"][-1] > 0 for one in row] for row in drawn(figures.dials()._repr_html_())]
     open_pairs = (rl.circles.turns(rl.rope_frequencies(16), 64) < 1).tolist()
     assert red[0] == [False] * 8
     assert red[1] == open_pairs
     assert red[2] == [False] * 8
-    assert sum(red[4]) < sum(red[3]) < sum(red[1])
+    assert red[3] == [*open_pairs[:-1], False]
+    assert red[4] == [False] * 8
 
 
 def test_some_of_the_dials() -> None:
@@ -269,6 +271,32 @@ def test_marked_dials() -> None:
     assert shown.alt.endswith("Marked: pairs 5, 6.")
     with pytest.raises(ValueError, match="marked must be of the pairs that are drawn, 0 to 15, got 16"):
         figures.dials([row], dim=32, marked=(16,))
+
+
+def test_more_to_say_of_a_row_and_fewer_dials_on_a_phone() -> None:
+    shown = figures.dials(methods=["PI"], more=["62.6 % right", "29.3 < 37.3 % right"], phone=(0, 2, 3, 4))
+    page = shown._repr_html_()
+    assert "<span>as in training<br>62.6 % right</span>" in page
+    assert "<span>no new angle<br>29.3 &lt; 37.3 % right</span>" in page
+    assert page.count('class="rl-dial rl-wide"') == 2 * 4
+    assert page.count('class="rl-dial"') == 2 * 4
+    assert '<div class="rl-legend rl-phone">4 of 8 dials</div>' in page
+    assert "rl-wide" not in figures.dials(methods=["PI"])._repr_html_().split("</style>")[1]
+    assert "pair 7" in shown.alt
+    with pytest.raises(ValueError, match="more must have a text for each of the 2 rows, got 1"):
+        figures.dials(methods=["PI"], more=["x"])
+    with pytest.raises(ValueError, match="phone must be of the pairs that are drawn, 0 to 7, got 8"):
+        figures.dials(methods=["PI"], phone=(8,))
+
+
+def test_a_legend_says_what_the_number_below_a_dial_is() -> None:
+    frequencies = rl.rope_frequencies(8)
+    two = figures.dials([figures.DialRow("", frequencies, 9, hands=(9, 4))], dim=8)
+    assert "from the key to the query, and the number below</span>" in two._repr_html_()
+    for methods, words in ((["none"], "one token"), (["PI"], "one token")):
+        assert figures.dials(methods=methods)._repr_html_().count(f"{words}, and the number below</span>") == 1
+    slowed = figures.dials([figures.DialRow("", frequencies / 8, 64)], dim=8)._repr_html_()
+    assert "one token, slowed, and the number below</span>" in slowed
 
 
 def test_two_hands_and_no_training() -> None:

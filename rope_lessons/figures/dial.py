@@ -11,13 +11,13 @@ import html
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from rope_lessons._checks import check_count, check_frequencies
-from rope_lessons.circles import llama3_frequencies, ntk_by_parts_frequencies, turns
+from rope_lessons.circles import llama3_frequencies, turns, yarn_frequencies
 from rope_lessons.figures.explorable import Choice, Explorable, Knob
 from rope_lessons.figures.theme import themed
 from rope_lessons.radix import ntk_frequencies, pi_frequencies
@@ -45,7 +45,7 @@ padding:8px 0}}
 .rl-dials-row.rl-alone{{grid-template-columns:minmax(0,1fr)}}
 .rl-dials-name{{line-height:1.3}}
 .rl-dials-name b{{display:block}}
-.rl-dials-name span,.rl-dials-note{{font-size:14px;color:{themed("quiet")}}}
+.rl-dials-name span,.rl-says{{font-size:14px;color:{themed("quiet")}}}
 .rl-dials-pairs{{display:grid;grid-template-columns:repeat(auto-fit,minmax(56px,1fr));gap:6px 4px}}
 .rl-dial{{text-align:center;font-size:13px;line-height:1.25;font-variant-numeric:tabular-nums}}
 .rl-dial svg{{display:block;width:100%;max-width:96px;height:auto;margin:0 auto;background:none}}
@@ -72,9 +72,12 @@ padding:8px 0}}
 .rl-legend{{display:flex;flex-wrap:wrap;gap:2px 18px;margin-top:6px;font-size:14px}}
 .rl-legend svg{{width:26px;height:14px;margin-right:6px;vertical-align:-2px;background:none}}
 .rl-legend circle{{fill:none}}
+.rl-phone{{display:none}}
 @media (max-width:600px){{
 .rl-dials-row{{grid-template-columns:minmax(0,1fr)}}
 .rl-dials-pairs{{grid-template-columns:repeat(4,minmax(0,1fr));max-width:360px}}
+.rl-wide{{display:none}}
+.rl-phone{{display:block}}
 }}
 """.strip()
 
@@ -90,6 +93,7 @@ class DialRow:
         hands: where they stand, in tokens: one hand at ``length`` by default; two for a query and a key, drawn with the
             angle from the key to the query and nothing of the training.
         note: a second line below the label; by default, whether a hand shows a new angle, or how far two are apart.
+        more: a third line.
     """
 
     label: str
@@ -97,6 +101,7 @@ class DialRow:
     length: int
     hands: tuple[int, ...] | None = None
     note: str | None = None
+    more: str = ""
 
 
 @dataclass(frozen=True)
@@ -201,8 +206,8 @@ def _arcs(dial: _Dial) -> str:
     )
 
 
-def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "", below: str = "", marked: bool = False) -> str:
-    kind = "rl-dial rl-marked" if marked else "rl-dial"
+def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "", below: str = "", more: str = "") -> str:
+    kind = f"rl-dial{more}"
     number = f"<small>pair {t}</small>" if numbered else ""
     return f'<div class="{kind}">{number}{_draw(dial, fixed)}<span>{dial.token}</span>{below}</div>'
 
@@ -214,11 +219,14 @@ def _row_html(
     numbered: bool,
     with_training: bool,
     marked: Collection[int] = (),
+    phone: Collection[int] = (),
 ) -> str:
     """``found`` is drawn; the note counts ``every`` dial."""
-    cells = "".join(_cell(t, dial, numbered, marked=t in marked) for t, dial in enumerate(found))
-    note = _note(row, every, with_training) if row.note is None else row.note
-    name = f'<div class="rl-dials-name"><b>{html.escape(row.label)}</b><span>{html.escape(note)}</span></div>'
+    kinds = [" rl-marked" * (t in marked) + " rl-wide" * bool(phone and t not in phone) for t in range(len(found))]
+    cells = "".join(_cell(t, dial, numbered, more=kinds[t]) for t, dial in enumerate(found))
+    notes = (_note(row, every, with_training) if row.note is None else row.note, row.more)
+    below = "<br>".join(html.escape(note) for note in notes if note)
+    name = f'<div class="rl-dials-name"><b>{html.escape(row.label)}</b><span>{below}</span></div>'
     return f'<div class="rl-dials-row">{name}<div class="rl-dials-pairs">{cells}</div></div>'
 
 
@@ -246,14 +254,16 @@ def _sample(kind: str, words: str) -> str:
 
 def _legend(found: Sequence[_Dial], with_training: bool) -> str:
     if all(len(dial.hands) == 2 for dial in found):
-        of_two = (("rl-hand", "query"), ("rl-hand rl-second", "key"), ("rl-between", "from the key to the query"))
+        between = "from the key to the query, and the number below"
+        of_two = (("rl-hand", "query"), ("rl-hand rl-second", "key"), ("rl-between", between))
         return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in of_two)}</div>'
     samples = [("rl-seen", "angles that training showed" if with_training else "what the hand has run through")]
     if any(dial.new for dial in found):
         samples.append(("rl-new", "angles that it never showed"))
     kinds = {_step_kind(dial) for dial in found}
-    samples += [(kind, words) for kind, words in (("rl-step", "one token"), ("rl-slow", "one token, slowed"))
-                if kind in kinds]  # fmt: skip
+    steps = [(kind, words) for kind, words in (("rl-step", "one token"), ("rl-slow", "one token, slowed"))
+             if kind in kinds]  # fmt: skip
+    samples += [(steps[0][0], f"{steps[0][1]}, and the number below"), *steps[1:]]
     if kinds == {"rl-slow"}:  # no dial shows what a token was in training but the pale wedge behind
         samples.append(("rl-ghost", "one token in training"))
     return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in samples)}</div>'
@@ -281,14 +291,16 @@ class Dials:
         train_length: int | None,
         pairs: int | None = None,
         marked: Collection[int] = (),
+        phone: Collection[int] = (),
     ):
         check_frequencies(trained)
         if pairs is not None:
             check_count("pairs", pairs, least=1)
         drawn = range(trained.shape[-1] if pairs is None else pairs)
-        if unknown := [t for t in marked if t not in drawn]:
-            raise ValueError(f"marked must be of the pairs that are drawn, 0 to {drawn[-1]}, got {unknown[0]}")
-        self.marked = frozenset(marked)
+        for name, some in (("marked", marked), ("phone", phone)):
+            if unknown := [t for t in some if t not in drawn]:
+                raise ValueError(f"{name} must be of the pairs that are drawn, 0 to {drawn[-1]}, got {unknown[0]}")
+        self.marked, self.phone = frozenset(marked), frozenset(phone)
         if not rows:
             raise ValueError("rows must have at least one row of dials, got none")
         for row in rows:
@@ -320,12 +332,12 @@ class Dials:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            _row_html(
-                row, found, every, numbered=at == 0, with_training=self.train_length is not None, marked=self.marked
-            )
+            _row_html(row, found, every, at == 0, self.train_length is not None, self.marked, self.phone)
             for at, (row, found, every) in enumerate(zip(self.rows, self.drawn, self.every, strict=True))
         )
         legend = _legend([dial for found in self.drawn for dial in found], self.train_length is not None)
+        if self.phone:
+            legend += f'<div class="rl-legend rl-phone">{len(self.phone)} of {len(self.every[0])} dials</div>'
         return (
             f'<div class="rl-dials{" rl-large" * (len(self.drawn[0]) < len(self.every[0]))}"><style>{STYLE}</style>'
             f'<div role="img" aria-label="{html.escape(self.alt, quote=True)}">{rows}{legend}</div></div>'
@@ -338,22 +350,19 @@ class Dials:
 def dial_methods(dim: int = 16, base: float = 10_000.0, train_length: int = 64) -> dict[str, Method]:
     """The methods of the dials by name: each a function from the factor to the frequencies.
 
-    Few pairs of a model trained on so few tokens go round often, so "by parts" has its ramp from a quarter of a turn
-    to two, where the paper has it from 1 turn to 32.
-
     Args:
         dim: number of channels; even.
         base: of the frequencies.
         train_length: tokens in training.
 
     >>> [name for name in dial_methods()]
-    ['none', 'PI', 'NTK-aware', 'by parts', 'Llama 3']
+    ['none', 'PI', 'NTK-aware', 'YaRN', 'Llama 3']
     """
     return {
         "none": lambda factor: rope_frequencies(dim, base),
         "PI": lambda factor: pi_frequencies(dim, factor, base),
         "NTK-aware": lambda factor: ntk_frequencies(dim, factor, base, variant="aware"),
-        "by parts": lambda factor: ntk_by_parts_frequencies(dim, factor, train_length, base, alpha=0.25, beta=2.0),
+        "YaRN": lambda factor: yarn_frequencies(dim, factor, train_length, base),
         "Llama 3": lambda factor: llama3_frequencies(dim, factor, train_length, base),
     }
 
@@ -365,9 +374,11 @@ def dials(
     base: float = 10_000.0,
     train_length: int | None = 64,
     factor: int = 8,
-    methods: Sequence[str] = ("none", "PI", "NTK-aware", "by parts"),
+    methods: Sequence[str] = ("none", "PI", "NTK-aware", "YaRN"),
+    more: Sequence[str] = (),
     pairs: int | None = None,
     marked: Collection[int] = (),
+    phone: Collection[int] = (),
 ) -> Dials:
     r"""Rows of dials: what training showed of each pair, and what a longer text asks of it.
 
@@ -383,14 +394,17 @@ def dials(
             row's own hand has run through.
         factor: how much longer the text is than in training, and the factor of the methods.
         methods: names from :func:`dial_methods`.
+        more: to say of each row, that of training first; nothing by default.
         pairs: how many are drawn, from the fastest on, then larger; all by default. What is counted, is counted of all.
         marked: pairs that get a frame, in every row.
+        phone: pairs that a phone shows; all by default.
 
     Returns:
         What displays itself, with ``alt``.
 
     Raises:
-        TypeError, ValueError: a row whose frequencies do not fit ``dim``; a length below 1; an unknown method.
+        TypeError, ValueError: a row whose frequencies do not fit ``dim``; a length below 1; an unknown method; as many
+            texts ``more`` as there are rows, or none.
 
     Chapters 01 to 05.
 
@@ -404,7 +418,10 @@ def dials(
         if train_length is None:
             raise ValueError("train_length must be a number of tokens where rows is None, got None")
         rows = _method_rows(trained, dial_methods(dim, base, train_length), methods, train_length, factor)
-    return Dials(rows, trained, train_length, pairs, marked)
+    if len(more) not in (0, len(rows)):
+        raise ValueError(f"more must have a text for each of the {len(rows)} rows, got {len(more)}")
+    rows = [replace(row, more=said) for row, said in zip(rows, more, strict=True)] if more else rows
+    return Dials(rows, trained, train_length, pairs, marked, phone)
 
 
 def _method_rows(
@@ -428,7 +445,7 @@ SCRIPT = r"""
     const idle = WITHOUT_FACTOR.includes(value.method);
     root.querySelectorAll('button[name="factor"]').forEach((b) => b.setAttribute("aria-disabled", idle));
     svg.querySelector("b").textContent = frame.label;
-    svg.querySelector(".rl-says").textContent = frame.says;
+    root.querySelector(".rl-says").textContent = frame.says;
     svg.querySelectorAll(".rl-dial").forEach((dial, t) => {
       const [seen, fresh, step, slow, hand, out, token] = frame.dials[t];
       const circles = dial.querySelectorAll("circle"), line = dial.querySelector("line");
@@ -536,8 +553,9 @@ def dials_explorable(
         a method has slowed the hand."""
     alt = f"""{len(first)} dials, from fast to slow, with buttons for the method, the length and the factor. At first:
         {_spoken(rows[method, factor, length], first, with_training=True)}."""
-    picture = _drawn(_title(method, factor, length), first, _says(first, length, train_length))
-    return Explorable(name, alt, drawn if caption is None else caption, knobs, picture, script, STYLE)
+    picture = _drawn(_title(method, factor, length), first)
+    says = _says(first, length, train_length)
+    return Explorable(name, alt, drawn if caption is None else caption, knobs, picture, script, STYLE, says)
 
 
 def _shown(word: str) -> str:
@@ -550,15 +568,14 @@ def _title(word: str, factor: int, length: int) -> str:
     return f"{length} tokens, {how}"
 
 
-def _drawn(label: str, found: Sequence[_Dial], says: str, fixed: str = "") -> str:
-    cells = "".join(_cell(t, dial, numbered=True, fixed=fixed) for t, dial in enumerate(found))
-    return _alone(label, cells, f'<div class="rl-dials-note rl-says">{says}</div>')
+def _drawn(label: str, found: Sequence[_Dial], fixed: str = "") -> str:
+    return _alone(label, "".join(_cell(t, dial, numbered=True, fixed=fixed) for t, dial in enumerate(found)))
 
 
-def _alone(label: str, cells: str, below: str = "") -> str:
+def _alone(label: str, cells: str) -> str:
     return (
         f'<div class="rl-dials-row rl-alone"><div class="rl-dials-name"><b>{html.escape(label)}</b></div>'
-        f'<div class="rl-dials-pairs">{cells}</div>{below}</div>'
+        f'<div class="rl-dials-pairs">{cells}</div></div>'
     )
 
 
@@ -629,10 +646,10 @@ def _signed(value: float) -> str:
 
 KEY = '<line class="rl-hand rl-second rl-under" x2="24" transform="rotate(0.0)"/>'  # wide: seen below the query
 DISTANCE_SCRIPT = r"""
-    const trained = 2 ** value.length, at = value.distance;
+    const trained = 2 ** value.length, at = value.distance;  // whose largest distance is trained - 1
     let away = 0, past = 0;
     SPEEDS.forEach((speed, t) => {
-      const known = speed * trained, now = speed * at, seen = 360 * Math.min(1, known);
+      const known = speed * (trained - 1), now = speed * at, seen = 360 * Math.min(1, known);
       const fresh = known >= 1 || now <= known * (1 + 1e-9) ? 0 : 360 * (Math.min(1, now) - known);
       const hand = 360 * (now % 1), dial = svg.querySelectorAll(".rl-dial")[t];
       const circles = dial.querySelectorAll("circle"), line = dial.querySelector("line:not(.rl-second)");
@@ -644,7 +661,7 @@ DISTANCE_SCRIPT = r"""
       else if (fresh) past += 1;
     });
     svg.querySelector("b").textContent = `trained on ${trained} tokens, now ${at} apart`;
-    svg.querySelector(".rl-says").textContent =
+    root.querySelector(".rl-says").textContent =
       away ? `${away} of ${SPEEDS.length} hands ${away > 1 ? "stand" : "stands"} at an angle that training never showed`
              + (past ? `; ${past} more ${past > 1 ? "have" : "has"} passed through some.` : ".")
       : past ? `No hand stands at a new angle now, but ${past} ${past > 1 ? "have" : "has"} passed through some.`
@@ -670,12 +687,14 @@ def distance_explorable(
     *,
     dim: int = 16,
     base: float = 10_000.0,
-    distance: int = 200,
+    distance: int = 40,
     train_length: int = 64,
     longest: int = 512,
     name: str = "distance",
 ) -> Explorable:
     """A query and a key on the dials, with one slider for their distance and one for the training length.
+
+    A text of 64 tokens has distances up to 63: 64 is the first that is new.
 
     Args:
         dim, base: of the frequencies, :func:`~rope_lessons.rope_frequencies`.
@@ -693,7 +712,7 @@ def distance_explorable(
     The front page.
 
     >>> [knob.value for knob in distance_explorable().knobs]
-    [200, 6]
+    [40, 6]
     """
     for what, number in (("train_length", train_length), ("longest", longest)):
         if number not in [2**power for power in range(4, 13)]:
@@ -704,16 +723,16 @@ def distance_explorable(
         )
     frequencies = rope_frequencies(dim, base)
     row = DialRow(f"trained on {train_length} tokens, now {distance} apart", frequencies, distance)
-    found = _dials(row, frequencies, train_length)
+    found = _dials(row, frequencies, train_length - 1)
     says = _says_now(found)
     knobs = (
         Knob("distance", "Distance", 1, longest, distance),
         Knob("length", "Trained on", 4, math.log2(longest), round(math.log2(train_length)), power=2),
     )
     script = f"const SPEEDS = {json.dumps(turns(frequencies, 1).tolist())};\n{DISTANCE_SCRIPT}"
-    caption = """Each dial is one pair of channels of a head. The short, wide orange hand is the key. The long one is
-        the query as the key sees it, turned by its own angle for every token between the two. Blue: the angles that
-        training showed. Red: those it never did."""
+    caption = """Each dial is one pair of channels of a head. The short, wide orange hand is the key; the long one is
+        the query as the key sees it. The wedge, and the number below, is what one token turns it by. Blue: the angles
+        that training showed. Red: those it never did."""
     alt = f"""{len(found)} dials, from fast to slow, with sliders for the distance of query and key and for the training
         length. At first: {_spoken(row, found, with_training=True)}."""
-    return Explorable(name, alt, caption, knobs, _drawn(row.label, found, says, KEY), script, STYLE)
+    return Explorable(name, alt, caption, knobs, _drawn(row.label, found, KEY), script, STYLE, says)

@@ -160,6 +160,8 @@ class Explorable:
     ``script`` is the body of ``draw(svg, value, write)``: ``value.<knob>`` is what is chosen, ``svg.querySelector``
     finds a part, ``write("<knob>", text)`` sets what stands beside the slider. It runs at first and at every move, and
     must draw the same first frame as Python (a test compares the two): round coordinates to one decimal in both.
+    ``says`` is a sentence on what is chosen, which the script keeps true (``root.querySelector(".rl-says")``): who does
+    not see the picture hears it at every move.
     The controls are shown where the script runs, and nowhere else.
     """
 
@@ -172,18 +174,20 @@ class Explorable:
         svg: str,
         script: str,
         style: str = "",
+        says: str = "",
     ):
         if not alt.strip():
             raise ValueError("alt must describe the picture in words, got an empty string")
         self.name, self.alt, self.caption = name, " ".join(alt.split()), " ".join(caption.split())
         self.knobs, self.svg, self.script = tuple(knobs), with_theme(svg.strip()), with_theme(script.strip())
-        self.style = style
+        self.style, self.says = style, says
 
     def _repr_html_(self) -> str:
         controls = "".join(knob.html() for knob in self.knobs)
+        says = f'<div aria-live="polite" class="rl-says">{html.escape(self.says)}</div>\n' if self.says else ""
         return f"""<figure class="rl-explorable" id="rl-{self.name}"><style>{STYLE}{self.style}</style>
 <div class="rl-picture" role="img" aria-label="{html.escape(self.alt, quote=True)}">{self.svg}</div>
-<div class="rl-controls" hidden="hidden">{controls}</div>
+{says}<div class="rl-controls" hidden="hidden">{controls}</div>
 <figcaption>{html.escape(self.caption)}</figcaption>
 <script>
 (() => {{

@@ -80,17 +80,27 @@ def test_the_visible_code_of_the_quickstart_runs_by_itself() -> None:
 
 def test_the_readout_counts_the_red_hands() -> None:
     """Pair 3 at a distance of 200 has come round to an angle of training: it is black, and is told apart."""
-    shown = figures.distance_explorable(distance=200, train_length=64).svg
-    assert shown.count("rl-out") == 4
-    assert "4 of 8 hands stand at an angle that training never showed; 1 more has passed through some." in shown
-    home = figures.distance_explorable(distance=64, train_length=64).svg
-    assert "Every hand stands where training has had it." in home
+    shown = figures.distance_explorable(distance=200, train_length=64)
+    assert shown.svg.count("rl-out") == 4
+    assert shown.says == "4 of 8 hands stand at an angle that training never showed; 1 more has passed through some."
+    assert "Every hand stands where training has had it." in figures.distance_explorable(distance=63)._repr_html_()
+
+
+def test_what_is_said_of_a_picture_is_heard() -> None:
+    """An image has one fixed name, so what changes stands outside it."""
+    page = BeautifulSoup(figures.distance_explorable()._repr_html_(), "html.parser")
+    says = page.select_one("[aria-live=polite].rl-says")
+    assert says is not None
+    assert says.text == "Every hand stands where training has had it.", "the reader makes the first move"
+    assert not says.find_parents(attrs={"role": "img"})
 
 
 def test_red_begins_beyond_the_training_length() -> None:
-    """At the training length no hand is new, one token on one of them is."""
-    assert "no red" in figures.distance_explorable(distance=64, train_length=64).alt
-    assert "in red, at pairs 3, 4, 5, 6, 7" in figures.distance_explorable(distance=65, train_length=64).alt
+    """Texts of 64 tokens have distances up to 63: no hand is new there, and every open one a token on."""
+    assert "no red" in figures.distance_explorable(distance=63, train_length=64).alt
+    beyond = figures.distance_explorable(distance=64, train_length=64)
+    assert "in red, at pairs 3, 4, 5, 6, 7" in beyond.alt
+    assert beyond.says.startswith("5 of 8 hands stand at")
     picture = BeautifulSoup(figures.distance_explorable()._repr_html_(), "html.parser").select(".rl-dial svg")
     assert all(len(dial.select("circle")) == 7 and len(dial.select("line")) == 2 for dial in picture), (
         "as the script counts"
