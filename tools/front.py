@@ -232,18 +232,29 @@ def card(path: Path) -> str:
 
 
 ROW = 40  # pixels
+EVENING = ("02_rotary", "03_radix", "05_circles", "06_entropy", "08_rerope")
 
 
 def graph(needs: dict[str, list[str]], paths: dict[str, Path]) -> str:
-    """The chapters one below the other; on their left an arc from each to those that it builds on."""
+    """The chapters one below the other; on their left an arc from each to those that it builds on.
+
+    The evening is drawn in a colour of its own. A chapter that no other needs has an empty dot.
+    """
     at = {name: ROW * (place + 0.5) for place, name in enumerate(needs)}
-    arcs = [(at[before], at[name]) for name, befores in needs.items() for before in befores]
+    arcs = [(before, name) for name, befores in needs.items() for before in befores]
+    arcs.sort(key=lambda ends: set(ends) <= set(EVENING))  # its arcs above the others
     drawn = "".join(
-        f'<path d="M100 {low:g}C{100 - bend:g} {low:g} {100 - bend:g} {high:g} 100 {high:g}"/>'
-        for low, high in arcs
+        f"<path{EVENING_CLASS * (set(ends) <= set(EVENING))} "
+        f'd="M100 {low:g}C{100 - bend:g} {low:g} {100 - bend:g} {high:g} 100 {high:g}"/>'
+        for ends in arcs
+        for low, high in [(at[ends[0]], at[ends[1]])]
         for bend in [min(128.0, 20 + 0.34 * (high - low))]
     )
-    dots = "".join(f'<circle cx="100" cy="{y:g}" r="4"/>' for y in at.values())
+    needed = {before for befores in needs.values() for before in befores}
+    dots = "".join(
+        f'<circle{_dot(name, name in needed)} cx="100" cy="{y:g}" r="{4 + (name not in needed)}"/>'
+        for name, y in at.items()
+    )
     rows = "".join(_row(name, befores, paths) for name, befores in needs.items())
     height = ROW * len(needs)
     return (
@@ -252,21 +263,44 @@ def graph(needs: dict[str, list[str]], paths: dict[str, Path]) -> str:
     )
 
 
+EVENING_CLASS = ' class="rl-evening"'
+
+
+def _dot(name: str, needed: bool) -> str:
+    return EVENING_CLASS if name in EVENING else "" if needed else ' class="rl-end"'
+
+
 def _row(name: str, befores: list[str], paths: dict[str, Path]) -> str:
     number, short, _ = named(paths[name])
     after = "after " + ", ".join(str(int(before[:2])) for before in befores) if befores else "a place to start"
-    return f'<li><a href="{name}.html">{number} {html.escape(short)}</a><span>{after}</span></li>'
+    evening = EVENING_CLASS if name in EVENING else ""
+    time = reading.minutes(paths[name])
+    return f'<li{evening}><a href="{name}.html">{number} {html.escape(short)}</a><span>{time}, {after}</span></li>'
 
 
 # --- minutes and sections -----------------------------------------------------------------------------------------
 
 
 def minutes(names: str, root: Path) -> str:
-    """How long some chapters take to read: ``"02_rotary 05_circles"``, or ``"all"``."""
-    paths = project.chapters(root) if names == "all" else [root / "book" / f"{name}.md" for name in names.split()]
-    words = sum(reading.before_the_exercises(path).words for path in paths)
+    """How long some chapters take to read: ``"02_rotary 05_circles"``, or ``"all"``.
+
+    Of a chapter also a section, ``"05_circles#does-it-work"``, or all to the end of one,
+    ``"03_radix#:every-hand-pays-in-full"``.
+    """
+    chosen = [path.stem for path in project.chapters(root)] if names == "all" else names.split()
+    words = sum(_part(name, root).words for name in chosen)
     count = max(1, round(words / reading.WORDS_PER_MINUTE))
+    if count == 1:
+        return "1 minute"
     return f"{count} minutes" if count < 100 else f"{count / 60:.0f} hours" if count > 300 else _hours(count)
+
+
+def _part(name: str, root: Path) -> reading.Reading:
+    chapter, _, part = name.partition("#")
+    path = root / "book" / f"{chapter}.md"
+    if not part:
+        return reading.before_the_exercises(path)
+    return reading.of_a_section(path, part.removeprefix(":"), and_before=part.startswith(":"))
 
 
 def _hours(count: int) -> str:
@@ -278,6 +312,6 @@ def section(target: str, root: Path) -> tuple[str, str]:
     """The address and the title of a section: ``05_circles#count-the-turns``."""
     name, _, slug = target.partition("#")
     for title in re.findall(r"^##+ (.+)$", (root / "book" / f"{name}.md").read_text("utf8"), re.MULTILINE):
-        if re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") == slug:
+        if reading.slug(title) == slug:
             return f"{name}.html#{slug}", title
     raise ValueError(f"book/{name}.md has no section {slug}")

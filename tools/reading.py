@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tools import project
@@ -27,6 +28,7 @@ from tools.myst import (
 # formulas, pictures and code of a page are not counted as words, and take the rest of the time.
 WORDS_PER_MINUTE = 150
 
+SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 EXERCISES = re.compile(r"^## Exercises\s*$", re.MULTILINE)
 BOXES = (*THEOREMS, *ADMONITIONS, "prf:proof", "admonition", "dropdown")
 HIDDEN = {"hide-input", "remove-input", "hide-cell", "remove-cell"}
@@ -57,11 +59,38 @@ def needs(path: Path, root: Path = project.ROOT) -> str:
 
 
 def before_the_exercises(path: Path) -> Reading:
+    return _counted(_body(path), path)
+
+
+def of_a_section(path: Path, wanted: str, and_before: bool = False) -> Reading:
+    """A section by its slug; with ``and_before`` all of the page up to its end."""
+    body = _body(path)
+    titles = [*SECTION.finditer(body), re.compile(r"\Z").search(body)]
+    for title, after in pairwise(titles):
+        if title and after and slug(title[1]) == wanted:
+            return _counted(body[0 if and_before else title.start() : after.start()], path)
+    raise ValueError(f"book/{path.name} has no section {wanted}")
+
+
+def slug(title: str) -> str:
+    """The anchor of a title.
+
+    >>> slug("Does it work?")
+    'does-it-work'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def _body(path: Path) -> str:
     source = path.read_text("utf8")
     source = re.sub(r"\A---\n.*?\n---\n", lambda front: "\n" * front[0].count("\n"), source, flags=re.DOTALL)
     end = EXERCISES.search(source)
+    return source[: end.start()] if end else source
+
+
+def _counted(source: str, path: Path) -> Reading:
     reading = Reading()
-    _add(blocks(source[: end.start()] if end else source, 1, path), False, reading, path)
+    _add(blocks(source, 1, path), False, reading, path)
     return reading
 
 

@@ -3,31 +3,125 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from bs4 import BeautifulSoup
 
+import rope_lessons as rl
 from rope_lessons import figures
 from rope_lessons.figures.scoreboard import measured
+from rope_lessons.schemes import SCHEMES
+from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import results
 from tools import front, project, reading
 from tools.myst import Directive, tags, walk
 from tools.project import ROOT
+from tools.sphinx_book import _direct
 
+PATHS = (ROOT / "book" / "reading_paths.md").read_text("utf8")
 INDEX = (ROOT / "book" / "index.md").read_text("utf8")
-NUMBERS = re.compile(r"predicts (\d+) % of the bytes at 64 and only (\d+) % at 512.*? back to (\d+) %")
+QUICKSTART = (ROOT / "book" / "quickstart.md").read_text("utf8")
+BOARD = results("scoreboard")["rows"]
+NUMBERS = re.compile(
+    r"predicts (\d+) % of the bytes at 64 and only (\d+) % at 512.*? back to (\d+) %.*? 64 bytes, the model has (\d+) %"
+)
 
 
-def test_the_first_sentence_is_measured() -> None:
-    board = results("scoreboard")["rows"]
+def test_what_the_red_costs_is_measured() -> None:
+    """And so is the control that spoils the fun, and what beats it and finds what is far."""
     shown = NUMBERS.search(INDEX)
     assert shown
-    cases = (("rope", 64), ("rope", 512), ("yarn", 512))
+    cases = (("rope", 64), ("rope", 512), ("yarn", 512), ("rope-window", 512))
     assert [int(number) for number in shown.groups()] == [
-        round(measured(board, row, "natural", length)[0]) for row, length in cases
+        round(measured(BOARD, row, "natural", length)[0]) for row, length in cases
     ]
+    for metric, margin in (("far copies", 5), ("needle", 40)):
+        beats, window = (measured(BOARD, row, metric, 512) for row in ("rerope-w32-logn-test", "rope-window"))
+        assert beats[0] - window[0] > margin
+        assert beats[1] > window[2], "the intervals do not overlap"
+    assert RUNGS["small"].rows["rope-window"].method.test[0].visible_window == 64
+    assert "finds what is far, is in {doc}`08_rerope`" in INDEX
+
+
+def red(name: str) -> list[int]:
+    """The pairs with new angles, of a method of the Quickstart's pictures."""
+    (_, row) = figures.dials(methods=[name]).drawn
+    return [t for t, dial in enumerate(row) if dial.new > 0]
+
+
+def test_new_angles_and_crowding() -> None:
+    """Each sentence of Repair: what is red, what is slowed, and what the small model does."""
+    assert red("none") == [3, 4, 5, 6, 7]
+    assert red("PI") == red("YaRN") == []
+    assert red("NTK-aware") == [3, 4, 5, 6]
+    assert "the four red ones between are slowed, but by less than they need" in QUICKSTART
+    speed = rl.yarn_frequencies(16, 8, 64) / rl.rope_frequencies(16)
+    assert speed[0] == 1
+    assert speed[3:].tolist() == pytest.approx([1 / 8] * 5)
+    assert [1 / 8 < between < 1 for between in speed[1:3].tolist()] == [True, True]
+    right = {row: measured(BOARD, row, "natural", 512)[0] for row in ("rope", "pi", "ntk-aware", "yarn")}
+    assert min(right, key=right.__getitem__) == "pi"
+    home = measured(BOARD, "pi", "natural", 64)[0]
+    assert f"even at 64, where no hand needed help, it has {home:.1f} %" in QUICKSTART
+    small = rl.rope_frequencies(32)
+    assert torch.allclose(small[::2], rl.rope_frequencies(16))
+    assert "sixteen hands, these and one after each" in QUICKSTART
+
+
+def test_of_the_table_only_rerope_finds_what_is_far() -> None:
+    found = {
+        row: measured(BOARD, row, "needle", 512)[0] for row in ("rope", "yarn", "rerope-w32-logn-test", "rope-window")
+    }
+    assert [row for row, share in found.items() if share > 100 / 3] == ["rerope-w32-logn-test"]
+    assert measured(BOARD, "yarn", "needle", 64)[0] < 10
+    assert measured(BOARD, "rope-window", "natural", 512)[1] > measured(BOARD, "yarn", "natural", 512)[2]
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_lines_for_a_model_run(changed: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """On a small model; and one whose frequencies were changed already refuses, as the page says."""
+    config = transformers.LlamaConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=8192,
+    )  # fmt: skip
+    if changed:
+        llama = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 8192}
+        config.rope_parameters |= llama | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    small = transformers.LlamaForCausalLM(config)
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda name: small)
+    setup, tried = re.findall(r"```python\n(import.*?|plan =.*?)```", QUICKSTART, re.DOTALL)[:2]
+    names: dict[str, Any] = {"name": "small", "torch": torch, "tokenizer": SimpleNamespace(decode=str)}
+    if changed:
+        with pytest.raises(ValueError, match="frequencies"):
+            exec(setup, names)
+        return
+    exec(setup, names)
+    assert {its.frequencies.kind for its in rl.hf.plan_of(small) if its.frequencies} == {"yarn"}
+    texts = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(0))
+    names |= dict(zip(("short", "long", "asked"), (texts[:1, :12], texts[1:2], texts[2:]), strict=True))
+    exec(tried, names)
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert names["plan"][0].window == 4096
+    assert {its.frequencies.kind for its in rl.hf.plan_of(small) if its.frequencies} == {"yarn"}, "as before"
+
+
+def test_what_a_scheme_is_and_what_it_is_not() -> None:
+    assert "a `Scheme` is one setting of the five knobs" in QUICKSTART
+    made = rl.METHODS["hwfa"](layers=4, dim=32, visible_window=16, train_length=64)
+    assert len(set(made.train)) == 2
+    bent = rl.METHODS["invleaky"](layers=2, dim=32, window=16, slope=16)
+    assert bent.train != bent.test
+    jumps = rl.METHODS["skip-positions"](layers=2, dim=32)
+    assert jumps.train_positions is not None
+    assert jumps.test_positions is None
+    assert not {"self-extend", "sinusoidal"} & set(SCHEMES)
+    assert rl.METHODS["self-extend"](layers=2, dim=32, window=32, group=8).attend is not None
 
 
 def test_every_chapter_has_a_card_with_a_small_picture() -> None:
@@ -47,9 +141,42 @@ def test_the_minutes_of_a_path_are_counted() -> None:
     assert both.endswith("minutes")
     assert int(both.split()[0]) > int(one.split()[0])
     assert "hours" in front.minutes("all", ROOT)
-    evening = front.minutes("02_rotary 03_radix 05_circles 06_entropy 08_rerope", ROOT)
-    assert evening.endswith("minutes"), "less than 100 of them: it is one evening"
+    (whole, short) = re.findall(r"{minutes}`([^`]*)`", PATHS)[:2]
+    for path in (whole, short):
+        assert tuple(dict.fromkeys(name.partition("#")[0] for name in path.split())) == front.EVENING
+        assert front.minutes(path, ROOT).endswith("minutes"), "less than 100 of them: it is one evening"
+    assert int(front.minutes(short, ROOT).split()[0]) < int(front.minutes(whole, ROOT).split()[0])
     assert [front._hours(count) for count in (104, 118)] == ["1 hour 40 minutes", "2 hours"]
+
+
+def test_the_minutes_of_a_part_are_counted() -> None:
+    """The sections of a chapter are all of it but for what stands before the first."""
+    path = ROOT / "book" / "03_radix.md"
+    titles = [reading.slug(title) for title in reading.SECTION.findall(reading._body(path))]
+    sections = [reading.of_a_section(path, title).words for title in titles]
+    so_far = [reading.of_a_section(path, title, and_before=True).words for title in titles]
+    assert [after - before for before, after in pairwise(so_far)] == sections[1:]
+    assert so_far[-1] == reading.before_the_exercises(path).words
+    part = int(front.minutes("03_radix#:every-hand-pays-in-full", ROOT).split()[0])
+    assert 1 < part < int(front.minutes("03_radix", ROOT).split()[0])
+    assert front.minutes("03_radix#every-hand-pays-in-full", ROOT) in ("1 minute", "2 minutes", "3 minutes")
+    with pytest.raises(ValueError, match=r"03_radix\.md has no section no-such"):
+        front.minutes("03_radix#no-such", ROOT)
+
+
+def test_the_graph_shows_minutes_the_evening_and_what_no_other_needs() -> None:
+    paths = {path.stem: path for path in project.chapters(ROOT)}
+    needs = {name: project.front_matter(path).get("prerequisites", []) for name, path in paths.items()}
+    page = BeautifulSoup(front.graph({name: _direct(name, needs) for name in needs}, paths), "html.parser")
+    rows, dots = page.select("li"), page.select("circle")
+    assert [row.select_one("span").text.split(",")[0] for row in rows] == [*map(reading.minutes, paths.values())]
+    assert [name for name, row in zip(paths, rows, strict=True) if row.get("class") == ["rl-evening"]] == [
+        *front.EVENING
+    ]
+    ends = [name for name, dot in zip(paths, dots, strict=True) if dot.get("class") == ["rl-end"]]
+    assert ends == [name for name in paths if not any(name in befores for befores in needs.values())]
+    assert "04_mixed_radix" in ends, "a side road, as it says itself"
+    assert len(page.select("path.rl-evening")) == len(front.EVENING) - 1
 
 
 def test_a_link_to_a_section_needs_the_section() -> None:
