@@ -732,7 +732,7 @@ def distance_explorable(
     script = f"const SPEEDS = {json.dumps(turns(frequencies, 1).tolist())};\n{DISTANCE_SCRIPT}"
     caption = """Each dial is one pair of channels of a head. The short, wide orange hand is the key; the long one is
         the query as the key sees it. The wedge, and the number below, is what one token turns it by. Blue: angles
-        that training showed. Red: angles it never did."""
+        that training showed; red: new ones."""
     alt = f"""{len(found)} dials, from fast to slow, with sliders for the distance of query and key and for the training
         length. At first: {_spoken(row, found, with_training=True)}."""
     return Explorable(name, alt, caption, knobs, _drawn(row.label, found, KEY), script, STYLE, says)
