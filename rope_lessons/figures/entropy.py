@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
@@ -64,34 +65,59 @@ def entropy_sphere(dim: int = 128) -> tuple[MatplotlibFigure, str]:
 
 @styled
 def entropy_spread(
-    spreads: Sequence[float] = (1, 2, 3), train_length: int = 512, seed: int = 0
+    spreads: Sequence[float] = (1, 2, 3), train_length: int = 512, seed: int = 0, in_keys: bool = False
 ) -> tuple[MatplotlibFigure, str]:
-    """Entropy against the number of keys for Gaussian scores, without and with the log n scale."""
+    """Entropy against the number of keys for Gaussian scores, without and with the log n scale.
+
+    Args:
+        spreads: standard deviations of the scores.
+        train_length: where the scale is 1.
+        seed: of the draws.
+        in_keys: the entropy H as a number of keys, e to the power H, on a logarithmic axis; in nats otherwise.
+    """
     figure, axes = new_figure(2, 1, height=6.6, sharex=True, sharey=True)
     counts = [2**k for k in range(4, 15)]
     said = []
     for spread, color, marker in zip(spreads, (BLUE, ORANGE, GREEN), "os^", strict=False):
         rows = torch.tensor([_mean_entropies(spread, n, train_length, seed) for n in counts])
         for axis, column in zip(axes, rows.T, strict=True):
-            axis.plot(counts, column, color=color, marker=marker, markersize=5, label=f"spread σ = {spread:g}")
-        plain, scaled = rows[-1]
-        said.append(f"for σ = {spread:g} {plain:.1f} and {scaled:.1f}")
+            shown = column.exp() if in_keys else column
+            axis.plot(counts, shown, color=color, marker=marker, markersize=5, label=f"spread σ = {spread:g}")
+        plain, scaled = rows[-1].exp() if in_keys else rows[-1]
+        said.append(f"for σ = {spread:g} {_digits(plain, in_keys)} and {_digits(scaled, in_keys)}")
     for axis, title in zip(axes, ("plain scores", f"scores times log n / log {train_length}"), strict=True):
-        axis.plot(counts, [math.log(n) for n in counts], color=GREY, linestyle="--", label="log n")
+        most = counts if in_keys else [math.log(n) for n in counts]
+        axis.plot(counts, most, color=GREY, linestyle="--", label="all keys" if in_keys else "log n")
         axis.axvline(train_length, color="black", linewidth=1, linestyle=":")
         axis.set_title(title)
-        axis.set_ylabel("entropy, nats")
+        axis.set_ylabel("keys looked at" if in_keys else "entropy, nats")
     axes[0].set_xscale("log", base=2)
     axes[0].set_xticks(counts[::2], [f"{n:,}" for n in counts[::2]])
+    if in_keys:
+        _keys_axis(axes[0], (1, 16, 256, 4096))
+    else:
+        axes[0].set_ylim(0, None)
     axes[0].minorticks_off()
-    axes[0].set_ylim(0, None)
-    axes[1].set_xlabel("number of keys n")
+    axes[1].set_xlabel("keys that the query sees" if in_keys else "number of keys n")
     legend_below(figure, axes[0])
-    alt = f"""Two panels, entropy of attention against the number of keys from 16 to {counts[-1]:,}, for Gaussian
-        scores. Upper panel, plain scores: all curves rise with log n. Lower panel, scores times log n over log
-        {train_length}: the curves for σ = 3 and, further up, σ = 2 become nearly flat; for σ = 1 it rises. At
-        {counts[-1]:,} keys the entropies without and with the scale are {"; ".join(said)}."""
+    measure = "number of keys that attention is spread over" if in_keys else "entropy of attention"
+    alt = f"""Two panels, {measure} against the number of keys from 16 to {counts[-1]:,}, for Gaussian
+        scores. Upper panel, plain scores: all curves rise with {"it" if in_keys else "log n"}. Lower panel, scores
+        times log n over log {train_length}: the curves for σ = 3 and, further up, σ = 2 become nearly flat; for σ = 1
+        it rises. At {counts[-1]:,} keys the {"numbers" if in_keys else "entropies"} without and with the scale are
+        {"; ".join(said)}."""
     return figure, alt
+
+
+def _digits(value: Tensor, in_keys: bool) -> str:
+    return f"{value:,.0f}" if in_keys else f"{value:.1f}"
+
+
+def _keys_axis(axis: Axes, ticks: Sequence[int]) -> None:
+    """Numbers of keys upwards, from one key on, each step as far as a doubling is."""
+    axis.set_yscale("log", base=2)
+    axis.set_yticks(ticks, [f"{n:,}" for n in ticks])
+    axis.set_ylim(1, None)
 
 
 def _mean_entropies(spread: float, n: int, train_length: int, seed: int) -> list[float]:
@@ -163,29 +189,34 @@ def attention_rows(rows: Mapping[str, tuple[Tensor, int]]) -> tuple[MatplotlibFi
 def entropy_of_heads(
     counts: Sequence[int], cases: Mapping[str, Tensor], train_length: int = 64
 ) -> tuple[MatplotlibFigure, str]:
-    """Entropy of a model's heads against the number of keys, a line for each head, and their mean.
+    """How many keys a model's heads look at, e to the power of their entropy, against how many they see: a line for
+    each head, and the median.
 
     Args:
         counts: numbers of keys.
         cases: entropies ``(heads, counts)`` by title.
         train_length: marked by a line.
     """
-    figure, axes = new_figure(1, len(cases), height=3.6, sharey=True)
+    figure, axes = new_figure(1, len(cases), height=3.8, sharey=True)
     said = []
     for axis, (title, found), color in zip(axes, cases.items(), (BLUE, ORANGE), strict=True):
-        mean = found.mean(dim=0)
-        for head in found:
+        keys = found.exp()
+        median = keys.quantile(0.5, dim=0)
+        for head in keys:
             axis.plot(counts, head, color=color, linewidth=1, alpha=0.6)
-        axis.plot(counts, mean, color=color, linewidth=3, marker="o")
-        axis.plot(counts, [math.log(n) for n in counts], color=GREY, linestyle="--")
+        axis.plot(counts, median, color=color, linewidth=3, marker="o")
+        axis.plot(counts, counts, color=GREY, linestyle="--")
         axis.axvline(train_length, color="black", linewidth=1, linestyle=":")
         doubling_axis(axis, counts[::2])
-        axis.set(title=title, xlabel="keys n")
-        home = mean[counts.index(train_length)]
-        said.append(f"{title}: {home:.2f} at {train_length}, {mean[-1]:.2f} at {counts[-1]}")
-    axes[0].set(ylabel="entropy, nats", ylim=(0, None))
-    alt = f"""Entropy of a model's heads against the number of keys, a thin line for each head and a thick one for their
-        mean, log n above them, dashed. Mean: {"; ".join(said)}."""
+        axis.set(title=title, xlabel="keys seen")
+        home = median[counts.index(train_length)]
+        said.append(f"{title}: {home:.1f} where {train_length} are seen, {median[-1]:.1f} where {counts[-1]} are")
+    _keys_axis(axes[0], (1, 4, 16, 64, 256))
+    axes[0].minorticks_off()
+    axes[0].set(ylabel="keys looked at")
+    alt = f"""Number of keys that a model's heads look at, against the number that they see, both axes logarithmic: a
+        thin line for each head and a thick one for their median; dashed, all keys that are seen. Median:
+        {"; ".join(said)}."""
     return figure, alt
 
 
@@ -247,7 +278,8 @@ def entropy_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> t
 # --- the explorable: one key that matters, in a growing crowd -----------------------------------------------------
 
 POWERS, TRAINED = range(4, 17), 64
-LEFT, RIGHT, TOPS, HEIGHT = 70, 620, (80, 310), 170  # of the two panels
+LEFT, RIGHT, TOPS, HEIGHT = 90, 620, (80, 310), 170  # of the two panels
+MOST = POWERS[-1] * math.log(2)  # the entropy of an even look at all keys, as far up as the lower panel goes
 
 
 def _crowd(n: int, needle: float, spread: float, scale: float) -> tuple[float, float]:
@@ -273,7 +305,7 @@ def _title(needle: float, spread: float) -> str:
 
 
 NEEDLE_SCRIPT = r"""
-    const a = value.needle, sd = value.spread, logN = Math.log(64);
+    const a = value.needle, sd = value.spread, logN = Math.log(64), most = 16 * Math.log(2);
     const parts = [[], []], named = [".plain", ".scaled"];
     svg.querySelector(".title").textContent =
       `score of the needle ${a.toFixed(1)}, spread of the others ${sd.toFixed(1)}`;
@@ -284,9 +316,9 @@ NEEDLE_SCRIPT = r"""
         const w = 1 / (1 + Math.exp(Math.log(n - 1) + half - s * a));
         const inside = Math.max(0, Math.log(n - 1) - half);
         const h = (x) => x > 0 ? -x * Math.log(x) : 0;
-        const x = (70 + 550 * (k - 4) / 12).toFixed(1);
+        const x = (90 + 530 * (k - 4) / 12).toFixed(1);
         weights.push(`${x} ${(80 + 170 * (1 - w)).toFixed(1)}`);
-        entropies.push(`${x} ${(310 + 170 * (1 - (h(w) + h(1 - w) + (1 - w) * inside) / 12)).toFixed(1)}`);
+        entropies.push(`${x} ${(310 + 170 * (1 - (h(w) + h(1 - w) + (1 - w) * inside) / most)).toFixed(1)}`);
       }
       svg.querySelector(named[which] + ".weight").setAttribute("d", "M" + weights.join("L"));
       svg.querySelector(named[which] + ".entropy").setAttribute("d", "M" + entropies.join("L"));
@@ -304,7 +336,7 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
     lines = []
     for log_n, name, color, dash in ((False, "plain", BLUE, ""), (True, "scaled", ORANGE, ' stroke-dasharray="9 5"')):
         pairs = [_crowd(2**k, needle, spread, s) for k, s in zip(POWERS, _scales(log_n), strict=True)]
-        for panel, kind, top in ((0, "weight", 1.0), (1, "entropy", 12.0)):
+        for panel, kind, top in ((0, "weight", 1.0), (1, "entropy", MOST)):
             path = _curve(panel, [pair[panel] for pair in pairs], top)
             lines.append(
                 f'<path d="{path}" class="{name} {kind}" fill="none" stroke="{color}" stroke-width="4"{dash}/>'
@@ -312,16 +344,16 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
     frame = "".join(
         f'<path d="M{LEFT} {top}V{top + HEIGHT}H{RIGHT}" fill="none" stroke="#1a1a1a"/>'
         f'<text x="{LEFT - 8}" y="{top + 8}" text-anchor="end">{high}</text>'
-        f'<text x="{LEFT - 8}" y="{top + HEIGHT + 4}" text-anchor="end">0</text>'
+        f'<text x="{LEFT - 8}" y="{top + HEIGHT + 4}" text-anchor="end">{low}</text>'
         f'<text x="{LEFT}" y="{top - 12}">{name}</text>'
-        for top, high, name in (
-            (TOPS[0], "1", "weight of the needle"),
-            (TOPS[1], "12", "entropy in nats, against the number of keys"),
+        for top, high, low, name in (
+            (TOPS[0], "1", "0", "weight of the needle"),
+            (TOPS[1], f"{2 ** POWERS[-1]:,}", "1", "keys looked at, against keys seen"),
         )
     )
     trained = f"{LEFT + (RIGHT - LEFT) * 2 / 12:.1f}"
     upright = "".join(f"M{trained} {top}v{HEIGHT}" for top in TOPS)
-    bound = _curve(1, [math.log(2**k) for k in POWERS], 12.0)
+    bound = _curve(1, [math.log(2**k) for k in POWERS], MOST)
     low = TOPS[1] + HEIGHT + 24
     ticks = "".join(
         f'<text x="{LEFT + (RIGHT - LEFT) * (k - 4) / 12:.1f}" y="{low}" text-anchor="middle">{n}</text>'
@@ -338,17 +370,17 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
         f'<path d="M230 542H270" stroke="{ORANGE}" stroke-width="4" stroke-dasharray="9 5"/>'
         f'<text x="278" y="549">times log n / log 64</text>'
         f'<path d="M530 542H570" stroke="{GREY}" stroke-width="2" stroke-dasharray="2 5"/>'
-        '<text x="578" y="549">log n</text></svg>'
+        '<text x="578" y="549">all</text></svg>'
     )
     alt = """Two panels against the number of keys n, from 16 to 65,536 on a logarithmic axis, with a line at 64. Upper
         panel: the weight of one key with the score 5.9 among others with the score 0. Without the scale it falls from
-        0.96 to 0.01; with log n it rises from 0.77 to 0.99; both are 0.85 at 64. Lower panel: the entropy, which grows
-        to 11.1 without the scale and falls from 1.2 to 0.2 with it, and log n as a dotted line."""
-    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. Dotted grey: log n, the largest
-        entropy there is; the upright line: 64 keys, the training length, where blue and orange meet. Give the
-        others a spread, and some of them shout back: the needle has to stand out by more, and for a long enough text
-        no margin is enough. Then set the needle to 0 and the spread to 1: a diffuse head, and the orange entropy grows
-        too."""
+        0.96 to 0.01; with log n it rises from 0.77 to 0.99; both are 0.85 at 64. Lower panel, upwards logarithmic too:
+        how many keys the weight is spread over, which grows to nearly all of them without the scale and falls from 3.2
+        to 1.2 with it, and all that are there as a dotted line."""
+    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. They meet at the upright line, at 64
+        keys, the training length. Dotted grey: all keys there are. Give the others a spread, and some of them shout
+        back: the needle has to stand out by more, and for a long enough text no margin is enough. Then set the needle
+        to 0 and the spread to 1: this head looks at ever more keys, with the scale too."""
     knobs = (
         Knob("needle", "needle’s score", 0, 12, needle, 0.1),
         Knob("spread", "others’ spread", 0, 1.2, spread, 0.1),
