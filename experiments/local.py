@@ -5,7 +5,8 @@
 
 Takes about 40 minutes on one CPU core: 70 s for each of 15 trainings, and the tests.
 
-Writes local.json, and local_byte_lm.safetensors (RoPE, seed 0).
+Writes local.json, and local_byte_lm.safetensors (RoPE, seed 0). In it are, too, two hybrids of the scoreboard that lose
+a part at test: seed 0, whose weights the scoreboard keeps, on the scoreboard's texts.
 """
 
 from __future__ import annotations
@@ -29,10 +30,14 @@ from experiments import command
 from experiments.result import Result
 from experiments.trained import Models, evaluation_windows, measure, surroundings, training_text
 from rope_lessons import attention
+from rope_lessons.lab import sizes
+from rope_lessons.lab.table.passkey import QUESTION, passkey_windows
 from rope_lessons.local import alibi_slopes
 from rope_lessons.methods import METHODS, Method
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.schemes import LogN, Plan, Scheme, scheme
+from rope_lessons.scoreboard import live
+from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import write_whole
 from rope_lessons.streaming import streaming_attention
 
@@ -48,7 +53,10 @@ ROWS: dict[str, Method] = {
 }
 # "window" in METHODS is a window at test after RoPE in training; here the window is there in training too.
 TRAIN: dict[str, Plan] = {name: row.train for name, row in ROWS.items()} | {"window": ROWS["window"].test}
+SWAPS = {"start": recall.START, "newline": ord("\n"), "e": ord("e"), "its own": None}  # None: the text's own byte
 FIT_STEPS = 120  # of the learned sinks: four texts of 256 bytes each
+KEPT = Path(__file__).parent / "stored" / "scoreboard" / "small"  # where the scoreboard keeps weights of seed 0
+HYBRIDS = ("hwfa-w16", "hwfa2-w16-logn")  # its trainings that lose a part at test
 WITHOUT_START = "rope without start"  # the same training as "rope", but no start byte: has it a sink?
 
 
@@ -183,6 +191,32 @@ def alibi_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     return [{"seed": seed, "loss": losses}]
 
 
+def written(tokens: Tensor, place: int, byte: int | None) -> Tensor:
+    """Tokens with a byte in one place; for None as they are."""
+    if byte is None:
+        return tokens
+    return torch.cat((tokens[:, :place], torch.full_like(tokens[:, :1], byte), tokens[:, place + 1 :]), dim=1)
+
+
+def swapped_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
+    """Symbol or place? What is written in the sink's place, with the first byte kept and moved up: the weight that the
+    byte draws from the second half of 64, in the head that gives it most, and the loss at 512."""
+    model, (kept, options) = trained_model(models, "rope", seed), masks()["StreamingLLM, 1"]
+
+    def read(tokens: Tensor, plan: Plan, attend: Callable[..., Tensor], place: int, byte: int | None) -> Tensor:
+        return model(written(tokens, place, byte), plan, attend)
+
+    rows = []
+    for name, place in (("start", 0), ("newline", 0), ("e", 0), ("its own", 0), ("start", 20)):
+        reader: Any = partial(read, place=place, byte=SWAPS[name])
+        short = written(windows[:, : CONFIG.length], place, SWAPS[name])
+        looks = torch.stack(recall.attention_weights(model, short))[..., CONFIG.length // 2 :, place]
+        weight = round(float(looks.mean(dim=(1, 3)).max()), 4)  # of (layers, heads)
+        loss = measure(reader, windows, LENGTH, kept, **options)["loss"]
+        rows.append({"seed": seed, "byte": name, "place": place, "weight": weight, "loss": loss})
+    return rows
+
+
 def first_values(model: byte_lm.ByteLM) -> list[Tensor]:
     """The start byte's value in each layer, ``(1, heads, 1, head_dim)``: the same in every text, as it sees itself."""
     values = []
@@ -237,6 +271,49 @@ def learned_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     return rows
 
 
+def hybrid_rows(texts: int) -> list[dict]:
+    """Percent right of the scoreboard's hybrids, seed 0: as they are, without log n at test, and without the switch to
+    ReRoPE where there is one; and what each head of the full layer gives a number's last digit, asked for it.
+
+    Args:
+        texts: how many of the scoreboard's 64, at most. The weights are of the first eight.
+    """
+    recipe, read, rows = RUNGS["small"], live.windows()[:texts], []
+    for training in HYBRIDS:
+        method = recipe.rows[training].method
+        model = sizes.build(recipe.config, 0, method.train, torch.device("cpu"))
+        byte_lm.fill(model, KEPT / training / "seed-0.safetensors")
+        tests = {"as the method says": method.test, "no log n": tuple(row.replace(scale=None) for row in method.test)}
+        if method.test != method.train:
+            tests["no switch"] = method.train
+        for test, plan in tests.items():
+            asked = [("natural", CONFIG.length), *((metric, LENGTH) for metric in live.METRICS)]
+            right = {f"{metric}, {n}": round(live.percent(model, plan, read, n, metric), 2) for metric, n in asked}
+            found = {str(n): on_the_digit(model, plan, read[:8, : n + 1]) for n in (CONFIG.length, LENGTH)}
+            rows.append({"seed": 0, "training": training, "test": test, "right": right, "on_the_digit": found})
+    return rows
+
+
+def on_the_digit(model: torch.nn.Module, plan: Plan, texts: Tensor) -> list[float]:
+    """Percent of the weight, by the heads of the layer that sees everything, on the last digit in a text's middle."""
+    tokens = passkey_windows(texts, 0.5)
+    line = QUESTION.format("12345").encode()
+    place = torch.tensor([bytes(row).index(line[: -len("12345")]) + len(line) - 1 for row in tokens.tolist()])
+    (full,) = (n for n, row in enumerate(plan) if row.visible_window is None)
+    weights, _ = live.attended(model, plan, tokens[:, :-1])
+    found = weights[full, torch.arange(len(place)), :, -1, place].mean(dim=0)
+    return [round(100 * weight, 1) for weight in found.tolist()]
+
+
+TABLES: dict[str, Callable[[Models, Tensor, int], list[dict]]] = {
+    "sinks": sink_rows,
+    "swapped": swapped_rows,
+    "learned": learned_rows,
+    "rows": long_rows,
+    "alibi": alibi_rows,
+}  # of every seed
+
+
 def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path, fresh: bool) -> None:
     settings = {
         "config": asdict(models.config(CONFIG)),
@@ -244,14 +321,15 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path
         "length": LENGTH,
         "questions": len(windows[::2]),
     }
-    empty: dict[str, list] = {"sinks": [], "attention": [], "rows": [], "alibi": [], "learned": []}
+    names = ("sinks", "attention", "swapped", "learned", "rows", "alibi", "hybrids")
+    empty: dict[str, list] = {name: [] for name in names}
     result = Result(out / "local.json", "local", settings, empty, fresh)
     for seed in seeds:
         if seed == 0 and result.lacks("attention", seed=0):
             result.add(attention=attention_rows(models, windows, 0))
-        if seed == 0 and result.lacks("learned", seed=0):
-            result.add(learned=learned_rows(models, windows, 0))
-        for table, rows_of in (("sinks", sink_rows), ("rows", long_rows), ("alibi", alibi_rows)):
+        if seed == 0 and result.lacks("hybrids", seed=0):
+            result.add(hybrids=hybrid_rows(len(windows)))
+        for table, rows_of in TABLES.items():
             if result.lacks(table, seed=seed):
                 result.add(**{table: rows_of(models, windows, seed)})
                 if (seed, table) == (0, "rows"):
