@@ -77,19 +77,38 @@ def lab_plan(windows: list[int | None]) -> tuple[Scheme, ...]:
     return tuple(far if size is None else scheme("window", dim=32, visible_window=size) for size in windows)
 
 
-def lab_heads() -> list[list[float]]:
+def lab_heads(windows: list[int | None] | None = None) -> list[list[float]]:
     """Where the lab's model looks a number up: for each layer the weight in % that each of its heads, asked for the
-    last digit, puts on that digit in the middle of the text. All layers see everything; mean of four texts.
+    last digit, puts on that digit in the middle of the text. Mean of four texts.
+
+    Args:
+        windows: an answer of the lab; by default all layers see everything.
     """
+    weights, digit = _lab_weights([None] * LAB_LAYERS if windows is None else windows)
+    on_digit = weights[:, torch.arange(len(digit)), :, -1, digit].mean(0)  # (layers, heads): of the last query
+    return [[round(100 * weight, 1) for weight in layer] for layer in on_digit.tolist()]
+
+
+def lab_looks_back() -> list[int]:
+    """How many bytes back each head of layer 1 looks most, from the last digit in the middle of the text. Four texts,
+    all layers see everything.
+    """
+    weights, digit = _lab_weights([None] * LAB_LAYERS)
+    keys = digit[:, None] - torch.arange(int(digit.min()) + 1)  # at the distances that all texts have
+    rows = weights[0, torch.arange(len(digit)), :, digit]  # (texts, heads, keys)
+    by_distance = rows.gather(-1, keys[:, None].expand(-1, rows.shape[1], -1)).mean(0)
+    return by_distance.argmax(-1).tolist()
+
+
+def _lab_weights(windows: list[int | None]) -> tuple[Tensor, Tensor]:
+    """Weights ``(layers, texts, heads, queries, keys)``, and where the last digit of each text's needle stands."""
     from rope_lessons.lab.table.passkey import QUESTION, passkey_windows
     from rope_lessons.scoreboard import live
 
     tokens = passkey_windows(live.windows()[:4, : LAB_LENGTH + 1], 0.5)
     asked = [bytes(row).index(QUESTION.split("{")[0].encode()) for row in tokens.tolist()]
     digit = torch.tensor([place + len(QUESTION.format("12345")) - 1 for place in asked])
-    weights, _ = live.attended(live.load(), lab_plan([None] * LAB_LAYERS), tokens[:, :-1])
-    on_digit = weights[:, torch.arange(len(digit)), :, -1, digit].mean(0)  # (layers, heads): of the last query
-    return [[round(100 * weight, 1) for weight in layer] for layer in on_digit.tolist()]
+    return live.attended(live.load(), lab_plan(windows), tokens[:, :-1])[0], digit
 
 
 def _lab(answer: Any) -> str:
