@@ -6,6 +6,7 @@ import io
 import json
 import math
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -125,6 +126,22 @@ def test_type_of_a_figure_on_a_phone(name: str, some: dict[str, figures.Figure])
     sizes = [float(size) for size in re.findall(r"font-size: ([\d.]+)px", ElementTree.tostring(drawing, "unicode"))]
     assert sizes
     assert min(sizes) * 340 / width >= 12
+
+
+def test_what_is_written_in_a_figure_stays() -> None:
+    """Coordinates are rounded; a number that is read is not."""
+
+    @figures.styled
+    def drawn() -> tuple[Any, str]:
+        figure, axis = figures.new_figure()
+        axis.set_yticks([1.25, 1.5], ["1.25", "3.35 TB/s"])
+        axis.text(0.123456, 1.3, "10.125")
+        return figure, "a number"
+
+    page = drawn().html()
+    for told in ("1.25", "3.35 TB/s", "10.125"):
+        assert page.count(f">{told}</text>") == 2, told
+    assert not re.search(r'"[^"]*\d\.\d{4}[^"]*"', page)
 
 
 def test_the_same_figure_is_the_same_bytes(some: dict[str, figures.Figure]) -> None:

@@ -31,7 +31,7 @@ PER_POINT = 1.35  # pixels at most, on a laptop
 def themed_svg(figure: Any, css_class: str) -> str:
     """The figure as an ``<svg>`` element for a page: no size of its own, no fonts, names of its own.
 
-    Coordinates are rounded to a tenth of a point, numbers below 1 to three decimals.
+    Coordinates are rounded to a tenth of a point, numbers below 1 to three decimals; what is written stays.
     """
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
@@ -40,7 +40,7 @@ def themed_svg(figure: Any, css_class: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
     svg = svg.replace("xlink:href", "href").replace("base64,\n", "base64,")
     svg = re.sub(r"\s*\n\s*", " ", svg).replace("> <", "><")
-    svg = NUMBER.sub(_rounded, svg)
+    svg = re.sub("<[^>]*>", lambda tag: NUMBER.sub(_rounded, tag[0]), svg)
     svg = FONT.sub(lambda found: f"font-size: {found['size']}" + _weight(found["weight"]), svg)
     svg = FAMILY.sub("", svg)
     svg = re.sub(r' transform="rotate\(-0 [^"]*"|<g/>', "", svg)
