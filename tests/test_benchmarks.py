@@ -15,7 +15,7 @@ from experiments.benchmarks.sides import eager_rerope, inputs, ours, plain_rope
 from experiments.benchmarks.table import Rows, device_here
 from experiments.benchmarks.timing import in_turns, milliseconds, ratio
 from rope_lessons import attention, scheme, stored
-from rope_lessons.engine import kernels
+from rope_lessons.engine import bands, kernels
 from rope_lessons.engine.targets import SPEED
 from rope_lessons.stored import DATA, read_results, results
 
@@ -60,6 +60,12 @@ def test_rows_on_tiny_sizes(device: torch.device) -> None:
         assert 0 < row["kernels_milliseconds"] < 1.5 * row["milliseconds"]
         assert row["copy_milliseconds"] > 0
         assert kernels.KERNELS["cpu"].forward.__module__ == kernels.__name__  # put back
+    for row in split.small_rows(device, lengths=(1100,), rounds=2):
+        calls = bands.plan(1100, 1100, [0, 1024], None, True, grain=kernels.KERNELS["cpu"].grain, slides=False)
+        assert row["kernel_calls"] == len(calls)
+        assert row["milliseconds"] > 0
+    for row in split.eager_rows(device, length=300, rounds=2):
+        assert 0 < row["products_share"] < 1
 
 
 @torch.no_grad()
@@ -102,6 +108,7 @@ def test_the_stored_result() -> None:
     assert all(2 * a < b for a, b in zip(ours, anew, strict=True))  # as chapter 13 says
     memory_rows = list(result["memory"])
     assert memory_rows[-1]["length"] >= 65_536
+    assert all(row["rope_megabytes"] < row["rerope_megabytes"] for row in memory_rows)
     for row, twice in itertools.pairwise(memory_rows):
         assert twice["rerope_megabytes"] < 2.6 * row["rerope_megabytes"]
 

@@ -36,6 +36,8 @@ TABLES: dict[str, Rows] = {
     "training_step": training.rows,
     "rotary": rotary.rows,
     "split": split.rows,
+    "split_small": split.small_rows,
+    "split_eager": split.eager_rows,
 }
 
 

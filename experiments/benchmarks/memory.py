@@ -1,4 +1,5 @@
-"""Peak memory of a forward and backward pass, the engine's and that of the published way, each in its own process.
+"""Peak memory of a forward and backward pass: the engine's, plain RoPE's and that of the published way, each in its own
+process.
 
 python -m experiments.benchmarks.memory                          # the table
 python -m experiments.benchmarks.memory SIDE LENGTH [DEVICE]     # one row: bytes above those of the inputs
@@ -19,22 +20,27 @@ import torch
 
 from experiments import command
 from experiments.benchmarks import table
-from experiments.benchmarks.sides import Side, eager_rerope, inputs, ours
+from experiments.benchmarks.sides import Side, eager_rerope, inputs, ours, plain_rope
 from experiments.benchmarks.speed import DTYPES, once
 from rope_lessons.engine.targets import WINDOW
 
 HEADS, DIM = 1, 64
 LENGTHS = {"cpu": (2048, 4096, 8192, 16_384, 32_768, 65_536), "cuda": (8192, 16_384, 32_768, 65_536, 131_072)}
-SIDES: dict[str, Side] = {"rerope": ours(DIM, WINDOW, 0.0), "eager": partial(eager_rerope, window=WINDOW, slope=0.0)}
+SIDES: dict[str, Side] = {
+    "rope": plain_rope,
+    "rerope": ours(DIM, WINDOW, 0.0),
+    "eager": partial(eager_rerope, window=WINDOW, slope=0.0),
+}
 ROOM = 0.5  # of the machine's memory: beyond it the eager side is not tried
 
 
 def rows(device: torch.device) -> list[dict[str, Any]]:
-    """One row a length, with both sides' peaks; that of the eager side is extrapolated where it no longer fits."""
+    """One row a length, with the peaks of all sides; that of the eager side is extrapolated where it no longer fits."""
     found: list[dict[str, Any]] = []
     expected = 0
     for length in LENGTHS[device.type]:
-        row: dict[str, Any] = {"length": length, "rerope_megabytes": _in_a_process("rerope", length, device)}
+        linear = {f"{side}_megabytes": _in_a_process(side, length, device) for side in ("rope", "rerope")}
+        row: dict[str, Any] = {"length": length, **linear}
         if expected <= ROOM * _machine_megabytes(device):
             row["eager_megabytes"] = expected = _in_a_process("eager", length, device)
         else:

@@ -154,9 +154,9 @@ def training_step(setting: Setting, length: int) -> Found:
 def memory(setting: Setting) -> Found:
     """Peaks of forward and backward at growing lengths, one head; each in a process of its own."""
     lengths = setting.by_scale(peaks.LENGTHS["cuda"], (1024, 2048, 4096), (512,))
-    found, fits = Found(), {"rerope": True, "eager": True}
+    found = Found()
     for length in lengths:
-        for side in fits:
+        for side in ("rope", "rerope", "eager"):
             setting.check_time()
             if side == "eager" and 8 * 4 * length**2 > EAGER_SHARE * peaks._machine_megabytes(setting.device) * 1e6:
                 continue

@@ -155,7 +155,7 @@ def memory(found: Sequence[Record]) -> list[Row]:
     for one in found:
         for row in one.rows("peaks"):
             peaks.setdefault(row["length"], {})[row["what"]] = row["megabytes"]
-    sides = ("rerope", "eager")
+    sides = ("rope", "rerope", "eager")
     return [{"length": n, **{f"{side}_megabytes": of.get(side) for side in sides}} for n, of in sorted(peaks.items())]
 
 
