@@ -140,6 +140,20 @@ def test_plain_is_the_engines_one_call() -> None:
         assert [step for step in engine if step.name.split(",")[0] in ("turn", "attention", "backward")] == plain
 
 
+def test_a_fused_merge_reads_each_output_once() -> None:
+    """In the place of copies, merges and casts; kernels, turns and flips stay."""
+    sizes = Sizes(700, 4, 2, 8, 2)
+    for options in ({"slides": True}, {}, {"grain": GRAIN}):
+        ours, fused = (cost.engine_cost(SCHEMES["rerope"], sizes, fused=fused, **options) for fused in (False, True))
+        around = ("copy", "merge", "cast")
+        assert fused[:-1] == [step for step in ours if step.name not in around]
+        assert fused[-1].name == "merge, fused"
+        assert fused[-1].bytes < total(ours, "copy", "bytes") + total(ours, "merge", "bytes")
+    rows = 700 + (700 - 150) + 700  # near, far, and the whole
+    assert cost.engine_cost(SCHEMES["rerope"], sizes, slides=True, fused=True)[-1].bytes == rows * 4 * (8 * 2 + 4)
+    assert cost.engine_cost(SCHEMES["rope"], sizes, fused=True) == cost.plain_cost(sizes)
+
+
 def test_by_hand() -> None:
     """Five words, d = 4, float32: 15 pairs of 16 operations; five vectors of 16 bytes, four times, and five numbers."""
     (turn, attend) = cost.plain_cost(Sizes(5, 1, 1, 4, 4))

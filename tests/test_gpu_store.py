@@ -153,7 +153,7 @@ def test_verdicts_follow(stored: Stored) -> None:
     ("ratio", "turn", "merge", "decided"),
     [
         (1.07, 0.5, 0.9, ("worth it", "not worth it")),
-        (1.5, 0.9, 0.9, ("not worth it", "worth it, inside attention")),
+        (1.5, 0.9, 0.9, ("not worth it", "worth it")),
         (1.5, 0.9, 0.3, ("not worth it", "worth it")),
     ],
 )

@@ -110,13 +110,19 @@ def plain_cost(sizes: Sizes, *, backward: bool = False) -> list[Step]:
 
 
 def engine_cost(
-    scheme: Scheme, sizes: Sizes, *, grain: int = 0, slides: bool = False, backward: bool = False
+    scheme: Scheme, sizes: Sizes, *, grain: int = 0, slides: bool = False, backward: bool = False, fused: bool = False
 ) -> list[Step]:
     """What ``backend="flash"`` does for a scheme, from its own plan; ``grain`` and ``slides`` as in ``parts.py``.
 
+    ``fused``: what it would do forward with one more kernel, which the engine has not: it reads the outputs of all
+    calls once and writes their merge once, in the place of copies, merges and casts.
+
     >>> from rope_lessons import scheme
-    >>> [step.name for step in engine_cost(scheme("rerope", dim=64, window=2), Sizes(8), slides=True)]
+    >>> rerope = scheme("rerope", dim=64, window=2)
+    >>> [step.name for step in engine_cost(rerope, Sizes(8), slides=True)]
     ['turn', 'attention, sliding', 'copy', 'attention, causal', 'merge', 'cast']
+    >>> [step.name for step in engine_cost(rerope, Sizes(8), slides=True, fused=True)]
+    ['turn', 'attention, sliding', 'attention, causal', 'merge, fused']
     """
     check_count("length", sizes.length, least=1)
     call = _call(scheme, sizes)
@@ -127,7 +133,7 @@ def engine_cost(
     # A slope of 0 turns every key by nothing.
     keys = [slope != 0.0 or scheme.rotary_scale != 1.0 for (slope, _), _ in turns]
     vectors = 0 if call.frequencies is None else length * (sizes.heads * len(turns) + sizes.kv_heads * sum(keys))
-    steps = [_turn(sizes, vectors), *_forward(sizes, calls)]
+    steps = [_turn(sizes, vectors), *(_forward_fused(sizes, calls) if fused else _forward(sizes, calls))]
     if backward:
         steps += [*_backward(sizes, calls, len(turns)), _turn(sizes, vectors)]
         if len(turns) > 1:  # two gradients of the queries, and of the keys, become one
@@ -185,6 +191,16 @@ def _forward(sizes: Sizes, calls: list[tuple[int, Part]]) -> list[Step]:
     if wide != item:
         steps.append(Step("cast", 0, sizes.length * sizes.heads * sizes.head_dim * (wide + item)))
     return steps
+
+
+def _forward_fused(sizes: Sizes, calls: list[tuple[int, Part]]) -> list[Step]:
+    steps = [step for _, part in calls for step in (*_flips(sizes, part), _kernel(sizes, part))]
+    if len(calls) == 1:
+        return steps  # nothing to merge
+    rows, whole = sum(_rows(part) for _, part in calls) * sizes.heads, sizes.length * sizes.heads
+    vector = sizes.head_dim * sizes.itemsize + LSE
+    flops = 3 * (rows - whole) * sizes.head_dim
+    return [*steps, Step("merge, fused", flops, (rows + whole) * vector)]
 
 
 def _backward(sizes: Sizes, calls: list[tuple[int, Part]], rules: int) -> list[Step]:
