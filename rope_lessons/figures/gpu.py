@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
+    Choice,
     Explorable,
     Knob,
     legend_below,
@@ -40,6 +42,7 @@ __all__ = [
     "gpu_split",
     "gpu_table",
     "gpu_tiles",
+    "gpu_time",
 ]
 
 Result = Mapping[str, Any] | None
@@ -71,39 +74,57 @@ def roofline_points() -> dict[str, float]:
     }
 
 
+LATER = ("merge", "rotary", "decoding", "decoding, grouped")  # the lesson comes to them further down
+REACHED = (0.35, 0.75)  # of an H100's products, by FlashAttention-2 and -3: the paper on the latter
+
+
 @styled
 def gpu_roofline() -> tuple[MatplotlibFigure, str]:
-    """Peak speed against arithmetic intensity on a card, and where the kernels of a model stand."""
-    figure, axis = new_figure(height=4.2)
-    x = np.logspace(-1.3, 4.6, 200)
-    axis.plot(x, np.minimum(CARD.flops, x * CARD.bandwidth) / 1e12, color=BLUE)
-    axis.axvline(CARD.ridge, color=GREY, linewidth=1, linestyle=":")
-    axis.text(CARD.ridge * 1.15, 0.012, f"ridge, {CARD.ridge:.0f}", va="bottom")
+    """Peak speed against arithmetic intensity on a card, out of its memory and out of its cache, and where the kernels
+    of a model stand."""
+    figure, axis = new_figure(height=4.1)
+    x, top = np.logspace(-1.3, 4.6, 400), CARD.flops / 1e12
+    for rate, name, color, style in ((CARD.bandwidth, "HBM", BLUE, "-"), (CARD.cache, "L2", SKY, "--")):
+        label = f"from {name}, {rate / 1e12:g} TB/s, ridge at {CARD.flops / rate:.0f}"
+        axis.plot(x, np.minimum(CARD.flops, x * rate) / 1e12, style, color=color, label=label)
     points = roofline_points()
     for name, intensity in points.items():
-        speed = min(CARD.flops, intensity * CARD.bandwidth) / 1e12
-        axis.plot(intensity, speed, "o", color="black", markersize=5)
-        before = name in ("merge", "rotary", "8k tokens, read once")  # the others have room behind the line
+        speed, later = min(CARD.flops, intensity * CARD.bandwidth) / 1e12, name in LATER
+        color = GREY if later else "black"
+        axis.plot(intensity, speed, "o", color=color, markersize=5)
+        if name == "rotary":  # one name for two dots that nearly touch
+            continue
+        told = {"decoding": "rotary, decoding", "8k tokens, read once": "8k, read once"}.get(name, name)
+        read_once = name == "8k tokens, read once"
         axis.annotate(
-            name, (intensity, speed), xytext=(-7, 4) if before else (8, -13), textcoords="offset points",
-            ha="right" if before else "left", fontsize=12,
+            told, (intensity, speed), xytext=(0, 8) if read_once else (9, -11), textcoords="offset points",
+            ha="center" if read_once else "left", fontsize=12, color=color,
         )  # fmt: skip
-        if name == "8k tokens, read once":
-            axis.texts[-1].set(ha="center", position=(0, 8))
+    tile = points["tiles of 128"]
+    axis.annotate(
+        "", (tile, top), (tile, tile * CARD.bandwidth / 1e12), arrowprops={"arrowstyle": "->", "color": RED, "lw": 2}
+    )
+    axis.text(tile / 1.3, 1.25 * top, "found in L2", color=RED, ha="right", fontsize=12)
+    named = f"FlashAttention-2 and -3: {', '.join(f'{100 * share:.0f}' for share in REACHED)} %"
+    axis.hlines([share * top for share in REACHED], 1e4, 4e4, color=GREEN, linewidth=2.5, label=named)
     axis.set_xscale("log")
     axis.set_yscale("log")
-    axis.set_ylim(1e-2, 6e3)
-    axis.set_xlim(x[0] / 12, x[-1])
+    axis.set_ylim(0.2, 6e3)
+    axis.set_xlim(x[0], x[-1])
     axis.set_xlabel("FLOPs per byte")
     axis.set_ylabel(f"{CARD.name}, at most, TFLOP/s")
+    legend_below(figure, axis, columns=1)
     said = ", ".join(f"{name} at {value:.4g}" for name, value in points.items())
-    alt = f"""Attainable speed against FLOPs per byte, both axes logarithmic, of an {CARD.name}. The line rises with the
-        intensity and becomes flat at {CARD.ridge:.0f} FLOPs per byte. Dots mark kernels on the line: {said}. Only the
-        last lies on the flat part."""
+    alt = f"""Attainable speed against FLOPs per byte, both axes logarithmic, of an {CARD.name}. A solid line rises with
+        the intensity, for bytes that come from HBM, and becomes flat at {CARD.ridge:.0f} FLOPs per byte. A dashed one,
+        for bytes from the L2 cache, lies above it and becomes flat at {CARD.flops / CARD.cache:.0f}. Dots mark
+        kernels on the solid line: {said}. Only the last lies on the flat part; an arrow lifts
+        tiles of 128 from the slope to it, if they find their keys in L2.
+        Marks at 35 and 75 percent of the flat part are FlashAttention-2 and -3."""
     return figure, alt
 
 
-LEVELS = {"HBM, 80 GiB": 3.35, "L2 cache, 50 MiB": 12.0, "SRAM, 228 KiB\nper core": 31.0}  # TB/s of an H100
+LEVELS = {"HBM,\n80 GiB": 3.35, "L2 cache,\n50 MiB": 12.0, "SRAM of all\n132 cores": 31.0}  # TB/s of an H100
 
 
 def tile_need(queries: int, card: cost.Device = cost.H100) -> float:
@@ -114,10 +135,10 @@ def tile_need(queries: int, card: cost.Device = cost.H100) -> float:
 @styled
 def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
     """Bytes a second that the memories of an H100 give, and that tiles of queries take."""
-    figure, axis = new_figure(height=3.6)
+    figure, axis = new_figure(height=3.2)
     for place, rate in enumerate(LEVELS.values()):
         axis.barh(place, rate, height=0.55, color=(ORANGE, SKY, BLUE)[place])
-        axis.text(rate + 0.4, place, f"{rate:g}", va="center")
+        axis.text(rate + 0.2, place, f"{rate:g}", va="center")
     for queries in (128, 64, 32):
         need = tile_need(queries) / 1e12
         axis.plot([need, need], [2.5, -0.6], color=RED, linewidth=1.5, linestyle="--")  # its name stands above
@@ -125,7 +146,7 @@ def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
         axis.text(need, -0.75, name, ha="center", va="bottom", color=RED, fontsize=12)
     axis.set_yticks(range(len(LEVELS)), list(LEVELS))
     axis.set_ylim(2.5, -1.0)
-    axis.set_xlim(0, 36)
+    axis.set_xlim(0, 33)
     axis.set_xlabel("terabytes per second, H100")
     axis.grid(False)
     said = ", ".join(f"{name.replace(chr(10), ' ')}: {rate:g}" for name, rate in LEVELS.items())
@@ -139,23 +160,30 @@ def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def memory_bytes(length: int, heads: int = 32, head_dim: int = 128) -> tuple[int, int]:
-    """Forward, one layer, 16 bits: two matrices of scores; and what the engine makes: three turned tensors, the output,
-    its float32 sum, one part's output in both types, two log-sum-exps."""
-    channels = heads * length * head_dim
-    return 2 * 2 * heads * length**2, (3 * 2 + 2 + 4 + 2 + 4) * channels + 2 * 4 * heads * length
+def memory_bytes(length: int, heads: int = 32, head_dim: int = 128) -> tuple[int, int, int]:
+    """Forward, one layer, 16 bits, at the fullest moment: two matrices of scores, alone; what the engine holds, inputs
+    and all: queries, keys, values, three turned tensors, the output, its float32 sum, one part's output in both types,
+    two log-sum-exps; and plain RoPE in one call: inputs, two turned tensors, output, a log-sum-exp."""
+    channels, lse = heads * length * head_dim, 4 * heads * length
+    engine = (3 * 2 + 3 * 2 + 2 + 4 + 2 + 4) * channels + 2 * lse
+    return 2 * 2 * heads * length**2, engine, (3 * 2 + 2 * 2 + 2) * channels + lse
 
 
 @styled
 def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, str]:
     """Bytes of one layer's attention against the length, and where cards are full."""
-    figure, axis = new_figure(height=4.4)
+    figure, axis = new_figure(height=3.9)
     lengths = 2 ** np.arange(10, 21)
-    eager, engine = zip(*(memory_bytes(int(length), heads, head_dim) for length in lengths), strict=True)
-    axis.plot(lengths, np.array(eager) / 1e9, color=RED, marker="s", label="two matrices of scores")
-    axis.plot(lengths, np.array(engine) / 1e9, color=BLUE, marker="o", label="two calls, merged")
+    found = np.array([memory_bytes(int(length), heads, head_dim) for length in lengths]).T / 1e9
+    looks = (
+        (RED, "s", "two matrices of scores"),
+        (BLUE, "o", "two calls, merged"),
+        (GREY, "^", "plain RoPE, one call"),
+    )
+    for line, (color, marker, label) in zip(found, looks, strict=True):
+        axis.plot(lengths, line, color=color, marker=marker, label=label)
     axis.axhline(CARD.memory / 1e9, color="black", linewidth=1, linestyle=":")
-    axis.text(lengths[0], CARD.memory / 1e9 * 1.15, f"{CARD.name}, {CARD.memory / 2**30:g} GiB")
+    axis.text(lengths[0], CARD.memory / 1e9 * 1.15, f"{CARD.name}, {CARD.memory / 1e9:.0f} GB")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_xticks(lengths[::2], [_size(length) for length in lengths[::2]])
@@ -164,10 +192,10 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
     axis.set_ylabel("gigabytes")
     legend_below(figure, axis)
     at = {n: [f"{b / 1e9:.3g}" for b in memory_bytes(n, heads, head_dim)] for n in (4096, 32_768, 131_072)}
-    said = "; ".join(f"{_size(n)}: {a} against {b} GB" for n, (a, b) in at.items())
+    said = "; ".join(f"{_size(n)}: {a}, {b} and {c} GB" for n, (a, b, c) in at.items())
     alt = f"""Memory of one layer's attention with {heads} heads against the length, both axes logarithmic. Two matrices
-        of scores rise with the square, two merged calls in proportion. {said}. A dotted line marks the memory of an
-        {CARD.name}, which the matrices pass between 16k and 32k tokens."""
+        of scores rise with the square; two merged calls, and below them plain RoPE in one call, in proportion. {said}.
+        A dotted line marks the memory of an {CARD.name}, which the matrices pass between 16k and 32k tokens."""
     return figure, alt
 
 
@@ -179,13 +207,19 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         for name, result in (("CPU", cpu), ("GPU", cuda))
         if result and result.get("memory")
     }
-    figure, axes = new_figure(max(len(found), 1), 1, height=1 + 2.6 * max(len(found), 1), squeeze=False)
+    figure, axes = new_figure(max(len(found), 1), 1, height=1 + 2.2 * max(len(found), 1), squeeze=False)
     said = [f"{name}: {targets.NOT_MEASURED}" for name in ("CPU", "GPU") if name not in found]
     for axis, (name, rows) in zip(axes[:, 0], found.items(), strict=False):
         axis.set_title(f"{name}, forward and backward, one head")
-        for side, color, marker in (("eager", RED, "s"), ("rerope", BLUE, "o")):
-            points = [(row["length"], row[f"{side}_megabytes"]) for row in rows if row[f"{side}_megabytes"] is not None]
-            label = "two matrices" if side == "eager" else "two calls, merged"
+        for side, color, marker, label in (
+            ("eager", RED, "s", "two matrices"),
+            ("rerope", BLUE, "o", "two calls, merged"),
+            ("rope", GREY, "^", "plain RoPE, one call"),
+        ):
+            peaks = {row["length"]: row.get(f"{side}_megabytes") for row in rows}
+            points = [(length, peak) for length, peak in peaks.items() if peak is not None]
+            if not points:
+                continue
             axis.plot(*zip(*points, strict=True), color=color, marker=marker, label=label)
             said.append(f"{name}, {label}: " + ", ".join(f"{mb} MB at {_size(n)}" for n, mb in points))
         axis.set_xscale("log", base=2)
@@ -225,7 +259,7 @@ def split_shares(row: Mapping[str, Any]) -> dict[str, float]:
 @styled
 def gpu_split(cpu: Mapping[str, Any]) -> tuple[MatplotlibFigure, str]:
     """Where the time of ReRoPE beyond plain RoPE's goes, on a CPU, a bar for each length."""
-    figure, axis = new_figure(height=3.4)
+    figure, axis = new_figure(height=3.1)
     rows, said = list(cpu["split"]), []
     looks = {"bytes": (BLUE, "the bytes we counted, at a copy's speed"), "around": (ORANGE, "the rest around kernels"),
              "kernels": (RED, "kernels on smaller pieces")}  # fmt: skip
@@ -242,6 +276,7 @@ def gpu_split(cpu: Mapping[str, Any]) -> tuple[MatplotlibFigure, str]:
     axis.set_ylabel("tokens")
     axis.set_xlabel("longer than plain RoPE, %")
     axis.grid(axis="y", visible=False)
+    axis.set_axisbelow(True)
     legend_below(figure, axis, columns=1)
     alt = f"""Stacked bars of how much longer ReRoPE takes than plain RoPE on one CPU core, in percent.
         {"; ".join(said)}. The counted bytes are the smallest part."""
@@ -302,11 +337,12 @@ def _ratios_cpu(axis: Any, result: Result) -> list[str]:
 
 
 def gpu_ratio(
-    length: int, window: int, efficiency: float, *, dim: int = 128, card: cost.Device = CARD, slides: bool = True
-) -> float:
+    length: int, window: int, efficiency: float, *, dim: int = 128, card: cost.Device = CARD, slides: bool = True,
+    fused: bool = False,
+) -> float:  # fmt: skip
     """What the counts predict for a card in 16 bits, forward, when kernels reach this share of the peak products."""
     sizes = cost.Sizes(length, heads=16, kv_heads=16, head_dim=dim)
-    engine = cost.engine_cost(scheme("rerope", dim=dim, window=window), sizes, slides=slides)
+    engine = cost.engine_cost(scheme("rerope", dim=dim, window=window), sizes, slides=slides, fused=fused)
     plain = cost.plain_cost(sizes)
     return cost.seconds(engine, card, efficiency) / cost.seconds(plain, card, efficiency)
 
@@ -413,206 +449,375 @@ def gpu_table(tables: Mapping[str, Sequence[Line] | None]) -> tuple[MatplotlibFi
 
 # --- the explorable: how the engine cuts the triangle --------------------------------------------------------------
 
-SIDE, LEFT, TOP = 300, 30, 44
+SIDE, LEFT, TOP, CUT_LENGTH = 300, 30, 44, 8
 COLOURS = {"diagonal": "#8ec6e8", "before": "#f5c97a", "far": "#9fd8b4"}
-NAMES = {"diagonal": "diagonal blocks", "before": "the blocks before them", "far": "the far triangle"}
-# One token and head of 128 channels in bfloat16: bytes of plain RoPE's turns; of ours, the copy and the cast; of a
-# merge. A test compares them with engine/cost.py.
-PLAIN, ALWAYS, MERGE, ALONE = 1024, 1536 + 776 + 768, 2352, 1024 + 520
-MOVED = 1028  # by a kernel for each row of as many keys: four vectors and a log-sum-exp
+NAMES = {"diagonal": "near: diagonal blocks", "before": "near: the blocks before them", "far": "the far triangle"}
+BAND = "near: the sliding window"
+NEAR: dict[str | int | float, str] = {
+    "triangles": "in triangles",
+    "window": "with a sliding window",
+}  # how the near pairs are done
 
 
-def cut_ratio(length: int, window: int, percent: int) -> float:
-    """The prediction for an H100, in closed form as the script has it; both in units of 1024 tokens."""
-    tokens, far = 1024 * length, 1024 * max(length - window, 0)
-
-    def kernel(pairs: float, rows: int) -> float:
-        return max(4 * 128 * pairs / (percent / 100 * CARD.flops), MOVED * rows / CARD.bandwidth)
-
-    whole, beyond = tokens * (tokens + 1) / 2, far * (far + 1) / 2
-    extra = ALWAYS * tokens + MERGE * far if far else ALONE * tokens
-    ours = kernel(whole - beyond, tokens) + kernel(beyond, far) + extra / CARD.bandwidth
-    return ours / (kernel(whole, tokens) + PLAIN * tokens / CARD.bandwidth)
+def _x(n: float) -> str:
+    return f"{LEFT + n * SIDE / CUT_LENGTH:.1f}"
 
 
-def _paths(length: int, window: int) -> dict[str, str]:
-    """The ``d`` attributes of the three kinds of triangles."""
-    unit = SIDE / length
+def _y(n: float) -> str:
+    return f"{TOP + n * SIDE / CUT_LENGTH:.1f}"
 
-    def x(n: float) -> str:
-        return f"{LEFT + n * unit:.1f}"
 
-    def y(n: float) -> str:
-        return f"{TOP + n * unit:.1f}"
-
-    window = min(window, length)
+def _paths(window: int, near: str) -> dict[str, str]:
+    """The ``d`` attributes of the three kinds of pieces; with a sliding window the first is the whole band."""
+    length = CUT_LENGTH
     found = {"diagonal": "", "before": "", "far": ""}
-    for start in range(0, length, window):
-        end = min(start + window, length)
-        found["diagonal"] += f"M{x(start)} {y(start)}V{y(end)}H{x(end)}Z"
+    if near == "window":
+        low = f"L{_x(length - window)} {_y(length)}L{_x(0)} {_y(window)}" if window < length else f"H{_x(0)}"
+        found["diagonal"] = f"M{_x(0)} {_y(0)}L{_x(length)} {_y(length)}{low}Z"
+    for start in range(0, length if near == "triangles" else 0, window):
+        end = start + window
+        found["diagonal"] += f"M{_x(start)} {_y(start)}V{_y(end)}H{_x(end)}Z"
         if start:
-            before = start - window
-            found["before"] += f"M{x(before)} {y(start)}H{x(start)}V{y(end)}H{x(before + end - start)}Z"
+            found["before"] += f"M{_x(start - window)} {_y(start)}H{_x(start)}V{_y(end)}Z"
     if window < length:
-        found["far"] = f"M{x(0)} {y(window)}V{y(length)}H{x(length - window)}Z"
+        found["far"] = f"M{_x(0)} {_y(window)}V{_y(length)}H{_x(length - window)}Z"
     return found
 
 
 def cut_shares(length: int, window: int) -> dict[str, float]:
     """Shares of all pairs."""
-    window = min(window, length)
-    blocks, tail = divmod(length, window)
-    whole = length**2
+    blocks, whole = length // window, length**2
     return {
-        "diagonal": (blocks * window**2 + tail**2) / whole,
-        "before": ((blocks - 1) * window**2 + 2 * tail * window - tail**2) / whole,
+        "diagonal": blocks * window**2 / whole,
+        "before": (blocks - 1) * window**2 / whole,
         "far": (length - window) ** 2 / whole,
     }
 
 
+def cut_calls(window: int, near: str) -> str:
+    """Kernel calls and merges."""
+    if window == CUT_LENGTH:
+        return "1 kernel call, nothing to merge"
+    return "2 kernel calls, 1 merge" if near == "window" else "3 kernel calls, 2 merges"
+
+
 CUT_SCRIPT = r"""
-    const L = value.length, w = Math.min(value.window, L), unit = 300 / L;
+    const L = 8, w = Math.pow(2, value.window), band = value.near === "window", unit = 300 / L;
     const x = (n) => (30 + n * unit).toFixed(1), y = (n) => (44 + n * unit).toFixed(1);
     const d = { diagonal: "", before: "", far: "" };
-    for (let a = 0; a < L; a += w) {
-      const b = Math.min(a + w, L);
-      d.diagonal += `M${x(a)} ${y(a)}V${y(b)}H${x(b)}Z`;
-      if (a) d.before += `M${x(a - w)} ${y(a)}H${x(a)}V${y(b)}H${x(b - w)}Z`;
+    if (band) d.diagonal = `M${x(0)} ${y(0)}L${x(L)} ${y(L)}`
+      + (w < L ? `L${x(L - w)} ${y(L)}L${x(0)} ${y(w)}` : `H${x(0)}`) + "Z";
+    else for (let a = 0; a < L; a += w) {
+      d.diagonal += `M${x(a)} ${y(a)}V${y(a + w)}H${x(a + w)}Z`;
+      if (a) d.before += `M${x(a - w)} ${y(a)}H${x(a)}V${y(a + w)}Z`;
     }
     if (w < L) d.far = `M${x(0)} ${y(w)}V${y(L)}H${x(L - w)}Z`;
-    const blocks = Math.floor(L / w), tail = L % w, all = L * L;
-    const share = {
-      diagonal: (blocks * w * w + tail * tail) / all,
-      before: ((blocks - 1) * w * w + 2 * tail * w - tail * tail) / all,
-      far: (L - w) * (L - w) / all,
-    };
+    const blocks = L / w, all = L * L;
+    const share = { diagonal: blocks * w * w / all, before: (blocks - 1) * w * w / all, far: (L - w) * (L - w) / all };
+    if (band) { share.diagonal += share.before; share.before = 0; }
     for (const name in d) {
       svg.querySelector(".cut-" + name).setAttribute("d", d[name]);
-      svg.querySelector(".share-" + name).textContent = (100 * share[name]).toFixed(1) + "%";
+      svg.querySelector(".share-" + name).textContent = (100 * share[name]).toFixed(1) + " %";
     }
-    const n = 1024 * L, far = 1024 * Math.max(L - w, 0);
-    const kernel = (pairs, rows) => Math.max(4 * 128 * pairs / (value.percent / 100 * 989e12), 1028 * rows / 3.35e12);
-    const whole = n * (n + 1) / 2, beyond = far * (far + 1) / 2;
-    const extra = far ? 3080 * n + 2352 * far : 1544 * n;
-    const ours = kernel(whole - beyond, n) + kernel(beyond, far) + extra / 3.35e12;
-    const ratio = ours / (kernel(whole, n) + 1024 * n / 3.35e12);
-    svg.querySelector(".ratio").textContent = "expected on an H100, RoPE = 1: " + ratio.toFixed(2);
-    write("window", value.window < L ? `${value.window}` : `${L} = L`);
+    svg.querySelector(".name-diagonal").textContent = band ? "BAND" : "DIAGONAL";
+    svg.querySelector(".row-before").setAttribute("opacity", band ? "0" : "1");
+    svg.querySelector(".calls").textContent = w === L ? "1 kernel call, nothing to merge"
+      : band ? "2 kernel calls, 1 merge" : "3 kernel calls, 2 merges";
 """
 
 
-def gpu_cut(length: int = 8, window: int = 1, percent: int = 75) -> Explorable:
-    """The causal triangle as the engine cuts it, and what the cut is expected to cost on an H100."""
-    paths, shares = _paths(length, window), cut_shares(length, window)
+def gpu_cut(window: int = 0, near: str = "triangles") -> Explorable:
+    """The causal triangle of 8,192 tokens as the engine cuts it, with a window of 1,024 to the power of two."""
+    paths, shares, band = _paths(2**window, near), cut_shares(CUT_LENGTH, 2**window), near == "window"
+    if band:
+        shares = {"diagonal": shares["diagonal"] + shares["before"], "before": 0.0, "far": shares["far"]}
     shapes = "".join(
         f'<path class="cut-{kind}" d="{paths[kind]}" fill="{colour}" stroke="#1a1a1a" stroke-width="1"/>'
         for kind, colour in COLOURS.items()
     )
     legend = "".join(
+        f'<g class="row-{kind}" opacity="{0 if band and kind == "before" else 1}">'
         f'<rect x="{LEFT}" y="{at}" width="18" height="18" fill="{COLOURS[kind]}" stroke="#1a1a1a"/>'
-        f'<text x="{LEFT + 26}" y="{at + 15}">{NAMES[kind]}</text>'
-        f'<text x="{LEFT + SIDE}" y="{at + 15}" text-anchor="end" class="share-{kind}">{shares[kind]:.1%}</text>'
-        for at, kind in zip((362, 388, 414), COLOURS, strict=True)
+        f'<text x="{LEFT + 26}" y="{at + 15}" class="name-{kind}">'
+        f"{BAND if band and kind == 'diagonal' else NAMES[kind]}</text>"
+        f'<text x="{LEFT + SIDE}" y="{at + 15}" text-anchor="end" class="share-{kind}">'
+        f"{100 * shares[kind]:.1f} %</text></g>"
+        for at, kind in zip((362, 388, 414), ("diagonal", "before", "far"), strict=True)
     )
-    ratio = f"expected on an H100, RoPE = 1: {cut_ratio(length, window, percent):.2f}"
     svg = (
-        '<svg viewBox="0 0 360 480" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
+        '<svg viewBox="0 0 360 470" style="width:100%;max-width:400px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="{LEFT}" y="24">keys</text><text x="{LEFT - 8}" y="{TOP + SIDE}" text-anchor="middle" '
         f'transform="rotate(-90 {LEFT - 8} {TOP + SIDE})" dx="24">queries</text>{shapes}{legend}'
-        f'<text x="{LEFT}" y="460" font-weight="bold" class="ratio">{ratio}</text></svg>'
+        f'<text x="{LEFT}" y="458" font-weight="bold" class="calls">{cut_calls(2**window, near)}</text></svg>'
     )
-    alt = f"""The causal triangle of a text, cut into triangles: one on the diagonal for every block of one window, one
-        reversed triangle before each but the first, and one large triangle for all far pairs. At the start the text
-        has {length} thousand tokens and the window one thousand: the far triangle is
-        {100 * shares["far"]:.0f} percent of the pairs. Below it the time that the counts predict for an H100."""
-    caption = """Set the window: the pairs move between the colours, and their sum never changes. Then the length: the
-        expected time falls towards 1. Last, the share of the peak that the attention kernel reaches: the slower the
-        kernel, the less the merges matter; 75 % is what FlashAttention-3 reaches. Where w = L nothing is far, and
-        what is left is one copy of the output."""
+    alt = f"""The causal triangle of a text of 8,192 tokens, cut into triangles: one on the diagonal for every block of
+        one window, one reversed triangle before each but the first, and one large triangle for all far pairs. At the
+        start the window has 1,024 tokens, and the far triangle is {100 * shares["far"]:.0f} percent of the pairs. With
+        a sliding window the small triangles are one band."""
+    caption = """8,192 tokens. Set the window: pairs move between the colours, and their sum never changes. A kernel
+        with a sliding window melts the small triangles into one band. Where w = L nothing is far."""
     knobs = (
-        Knob("length", "length L, in 1024", 2, 32, length),
-        Knob("window", "window w, in 1024", 1, 8, window),
-        Knob("percent", "kernel, % of peak", 20, 100, percent, 5),
+        Choice("near", "near pairs", NEAR, near),
+        Knob("window", "window w, in 1024", 0, 3, window, power=2),
     )
-    return Explorable("gpu-cut", alt, caption, knobs, svg, CUT_SCRIPT)
+    script = CUT_SCRIPT.replace("BAND", BAND).replace("DIAGONAL", NAMES["diagonal"])
+    return Explorable("gpu-cut", alt, caption, knobs, svg, script)
+
+
+# --- the explorable: what the cut is expected to take -----------------------------------------------------------------
+
+# One token and head of 128 channels in bfloat16: bytes of plain RoPE's turns; of ours; of copy and cast; of a merge of
+# one row, and of turning one round; of one output with its log-sum-exp. A test compares them with engine/cost.py.
+PLAIN, TURNS, ALWAYS, MERGE, FLIP, VECTOR = 1024, 1536, 776 + 768, 2352, 2048, 260
+MOVED = 1028  # by a kernel for each row of as many keys: four vectors and a log-sum-exp
+PLANS: dict[str | int | float, str] = {
+    "window": "sliding window",
+    "triangles": "triangles",
+    "fused": "sliding window, fused merge",
+}
+PARTS = {
+    "kernels": ("#8ec6e8", "attention kernels"),
+    "turns": ("#f5c97a", "turning"),
+    "merges": ("#f0a585", "copy, merge, cast"),
+    "flips": ("#e8e8e8", "rows turned round"),
+}
+BAR_LEFT, BAR_WIDE = 74, 276
+
+
+def time_parts(length: int, percent: int, plan: str, window: int = 1024) -> tuple[float, dict[str, float]]:
+    """Seconds per head on an H100, in closed form as the script has it: plain RoPE, and the parts of ReRoPE; ``window``
+    divides the length."""
+    far, blocks = length - window, length // window
+
+    def kernel(pairs: float, rows: int) -> float:
+        return max(4 * 128 * pairs / (percent / 100 * CARD.flops), MOVED * rows / CARD.bandwidth)
+
+    whole, beyond = length * (length + 1) / 2, far * (far + 1) / 2
+    near, strict, back = kernel(whole - beyond, length), 0.0, 0
+    if plan == "triangles":
+        back = (blocks - 1) * (window - 1)  # rows of the reversed blocks
+        strict = kernel(back * window / 2, back)
+        near = kernel(blocks * window * (window + 1) / 2, length)
+    merges = VECTOR * (2 * length + far) if plan == "fused" else ALWAYS * length + MERGE * (far + back)
+    parts = {
+        "kernels": near + strict + kernel(beyond, far),
+        "turns": TURNS * length / CARD.bandwidth,
+        "merges": merges / CARD.bandwidth,
+        "flips": FLIP * back / CARD.bandwidth,
+    }
+    return kernel(whole, length) + PLAIN * length / CARD.bandwidth, parts
+
+
+TIME_SCRIPT = r"""
+    const n = Math.pow(2, value.length), w = 1024, far = n - w, blocks = n / w, B = 3.35e12;
+    const kernel = (pairs, rows) => Math.max(4 * 128 * pairs / (value.percent / 100 * 989e12), 1028 * rows / B);
+    const whole = n * (n + 1) / 2, beyond = far * (far + 1) / 2;
+    let near = kernel(whole - beyond, n), strict = 0, back = 0;
+    if (value.plan === "triangles") {
+      back = (blocks - 1) * (w - 1);
+      strict = kernel(back * w / 2, back);
+      near = kernel(blocks * w * (w + 1) / 2, n);
+    }
+    const merges = value.plan === "fused" ? 260 * (2 * n + far) : 1544 * n + 2352 * (far + back);
+    const parts = { kernels: near + strict + kernel(beyond, far), turns: 1536 * n / B, merges: merges / B,
+      flips: 2048 * back / B };
+    const alone = { kernels: kernel(whole, n), turns: 1024 * n / B };
+    const plain = alone.kernels + alone.turns;
+    const ours = parts.kernels + parts.turns + parts.merges + parts.flips, unit = WIDE / Math.max(ours, plain);
+    const bar = (of, name) => {
+      let at = LEFT;
+      for (const part in of) {
+        const e = svg.querySelector(`.${name}-${part}`), width = of[part] * unit;
+        e.setAttribute("x", at.toFixed(1));
+        e.setAttribute("width", width.toFixed(1));
+        at += width;
+      }
+    };
+    bar(alone, "plain");
+    bar(parts, "ours");
+    for (const part in parts)
+      svg.querySelector(".of-" + part).textContent = (100 * parts[part] / plain).toFixed(1) + " %";
+    svg.querySelector(".ratio").textContent = "ReRoPE takes " + (ours / plain).toFixed(2) + " times as long as RoPE";
+    write("length", n.toLocaleString("en-US"));
+"""
+
+
+def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explorable:
+    """What the counts predict for an H100, part by part: RoPE and ReRoPE at 2 to the power of ``length`` tokens."""
+    plain, parts = time_parts(2**length, percent, plan)
+    turns = PLAIN * 2**length / CARD.bandwidth
+    ours = sum(parts.values())
+    unit = BAR_WIDE / max(ours, plain)
+
+    def bar(of: Mapping[str, float], name: str, y: int) -> str:
+        at, drawn = float(BAR_LEFT), ""
+        for part, seconds in of.items():
+            wide = seconds * unit
+            drawn += (
+                f'<rect class="{name}-{part}" x="{at:.1f}" y="{y}" width="{wide:.1f}" height="30" '
+                f'fill="{PARTS[part][0]}" stroke="#1a1a1a" stroke-width="0.5"/>'
+            )
+            at += wide
+        return drawn
+
+    legend = "".join(
+        f'<rect x="{BAR_LEFT}" y="{at}" width="18" height="18" fill="{colour}" stroke="#1a1a1a"/>'
+        f'<text x="{BAR_LEFT + 26}" y="{at + 15}">{name}</text>'
+        f'<text x="{BAR_LEFT + BAR_WIDE}" y="{at + 15}" text-anchor="end" class="of-{part}">'
+        f"{100 * parts[part] / plain:.1f} %</text>"
+        for at, (part, (colour, name)) in zip((116, 140, 164, 188), PARTS.items(), strict=True)
+    )
+    svg = (
+        '<svg viewBox="0 0 360 244" style="width:100%;max-width:430px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
+        f'<text x="{BAR_LEFT - 8}" y="30" text-anchor="end">RoPE</text>'
+        f'<text x="{BAR_LEFT - 8}" y="70" text-anchor="end">ReRoPE</text>'
+        f"{bar({'kernels': plain - turns, 'turns': turns}, 'plain', 10)}{bar(parts, 'ours', 50)}"
+        f'<text x="{BAR_LEFT + BAR_WIDE}" y="104" text-anchor="end" font-size="13">ReRoPE, RoPE = 100 %</text>{legend}'
+        f'<text x="180" y="234" text-anchor="middle" font-weight="bold" class="ratio">'
+        f"ReRoPE takes {ours / plain:.2f} times as long as RoPE</text></svg>"
+    )
+    alt = f"""Two bars of predicted time on an {CARD.name}. RoPE's is attention and a little turning. ReRoPE's is the
+        same attention, more turning, and copy, merge and cast. At the start, at 8,192 tokens, with a kernel at 75
+        percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as long."""
+    caption = """Predicted for an H100, not measured; 16 bits, d = 128, w = 1,024, forward. Lengthen the text, then
+        speed the kernel up: which colours shrink, and which stay? Our engine has no fused merge."""
+    knobs = (
+        Knob("length", "length L", 12, 17, length, power=2),
+        Knob("percent", "kernel, % of peak", 20, 100, percent, 5),
+        Choice("plan", "calls", PLANS, plan),
+    )
+    script = TIME_SCRIPT.replace("WIDE", str(BAR_WIDE)).replace("LEFT", str(BAR_LEFT))
+    return Explorable("gpu-time", alt, caption, knobs, svg, script)
 
 
 # --- the explorable: tiles stream past ------------------------------------------------------------------------------
 
-TILES, TILE_SIDE, TILE_LEFT, TILE_TOP = 6, 42, 86, 74
+TILES, TILE_SIDE, TILE_LEFT, TILE_TOP = 4, 50, 100, 60
 TILE_STEPS = [(i, j) for i in range(TILES) for j in range(i + 1)]
-NOW, GONE, WAITING = "#8ec6e8", "#e8e8e8", "none"
+NOW, OUT, WARN = "#8ec6e8", "#f0a585", "#fdeab8"
+# The exponentials of one query's scores, two keys to a tile, for each block of queries; and the values of the keys.
+# The second row is the lesson's example by hand.
+EXPONENTIALS = (
+    ((2, 1),),
+    ((1, 2), (4, 1)),
+    ((4, 2), (1, 4), (8, 2)),
+    ((1, 1), (2, 1), (2, 1), (1, 8)),
+)
+VALUES = ((1, 3), (5, 7), (2, 6), (4, 8))
 
 
-def _tile_fill(number: int, step: int) -> str:
-    """Of a tile of scores: it is held, it was thrown away, or it is still to come."""
-    return NOW if number == step else GONE if number < step else WAITING
+def tile_sums(step: int) -> dict[str, float]:
+    """Of one query after a tile: e to the largest score, the factor, sum and output."""
+    i, j = TILE_STEPS[step]
+    top = shrink = total = output = 0.0
+    for weights, values in zip(EXPONENTIALS[i][: j + 1], VALUES, strict=False):
+        new = max(top, *weights)
+        shrink = top / new
+        total = shrink * total + sum(weights) / new
+        output = shrink * output + sum(w * v for w, v in zip(weights, values, strict=True)) / new
+        top = new
+    return {"top": top, "shrink": shrink, "total": total, "output": output}
+
+
+def _tile_words(step: int) -> dict[str, str]:
+    """What stands beside the picture at a step."""
+    (i, j), sums = TILE_STEPS[step], tile_sums(step)
+    shrink = sums["shrink"]
+    what = "nothing to shrink yet" if not j else "the old sums stay" if shrink == 1 else "the old sums shrink"
+    ends = f"o/Z = {sums['output'] / sums['total']:.2f} goes to HBM" if i == j else "nothing goes to HBM"
+    return {
+        "queries-now": f"queries {i + 1}",
+        "keys-now": f"keys, values {j + 1}",
+        "sums": f"x* = ln {sums['top']:g}, Z = {sums['total']:g}, o = {sums['output']:g}",
+        "shrink": f"ρ = {shrink:g}: {what}",
+        "count": f"tile {step + 1} of {len(TILE_STEPS)}; {ends}",
+    }
 
 
 TILE_SCRIPT = r"""
     const step = value.step - 1, i = STEPS[step][0], j = STEPS[step][1];
-    STEPS.forEach(([a, b], n) => svg.querySelector(`.tile-${a}-${b}`)
-      .setAttribute("fill", n === step ? "NOW" : n < step ? "GONE" : "WAITING"));
+    STEPS.forEach(([a, b], n) => {
+      svg.querySelector(`.tile-${a}-${b}`).setAttribute("fill", n === step ? "NOW" : "none");
+      svg.querySelector(`.used-${a}-${b}`).setAttribute("opacity", n < step ? "1" : "0");
+    });
     for (let n = 0; n < TILES; n++) {
       svg.querySelector(`.keys-${n}`).setAttribute("fill", n === j ? "KEYS" : "none");
       svg.querySelector(`.queries-${n}`).setAttribute("fill", n === i ? "QUERIES" : "none");
       svg.querySelector(`.out-${n}`).setAttribute("fill", n < i || (n === i && j === i) ? "DONE" : "none");
     }
-    svg.querySelector(".held-now").textContent = `queries ${i + 1}, keys and values ${j + 1}, their scores`;
-    svg.querySelector(".held-row").textContent = `x*, Z and o of queries ${i + 1}, over keys ` +
-      (j ? `1 to ${j + 1}` : "1");
-    svg.querySelector(".count").textContent = `tile ${step + 1} of ${STEPS.length}; `
-      + (j === i ? `output ${i + 1} goes back to HBM` : "nothing goes back to HBM");
+    for (const name in WORDS[step]) svg.querySelector("." + name).textContent = WORDS[step][name];
+    svg.querySelector(".flash").setAttribute("fill", j && SHRINKS[step] ? "WARN" : "none");
 """
 
 
-def gpu_tiles(step: int = 8) -> Explorable:
+def gpu_tiles(step: int = 2) -> Explorable:
     """Tiles of queries and keys that stream from the memory of the card past a small fast one."""
     i, j = TILE_STEPS[step]
-    left, top, side = TILE_LEFT, TILE_TOP, TILE_SIDE
-    box = '<rect class="{0}" x="{1}" y="{2}" width="{3}" height="{4}" fill="{5}" stroke="#666" stroke-width="1"/>'
-    tiles = "".join(
-        box.format(f"tile-{a}-{b}", left + side * b, top + side * a, side, side, _tile_fill(number, step))
-        for number, (a, b) in enumerate(TILE_STEPS)
+    words, shrinks = (
+        _tile_words(step),
+        [n_j > 0 and tile_sums(n)["shrink"] < 1 for n, (_, n_j) in enumerate(TILE_STEPS)],
     )
+    left, top, side = TILE_LEFT, TILE_TOP, TILE_SIDE
+    wide, box = side * TILES, '<rect class="{}" x="{}" y="{}" width="{}" height="{}" fill="{}" stroke="#666" {}/>'
+    tiles = "".join(
+        box.format(f"tile-{a}-{b}", left + side * b, top + side * a, side, side,
+                   NOW if number == step else "none", 'stroke-width="1" stroke-dasharray="3 4"')
+        + f'<text class="used-{a}-{b}" x="{left + side * b + side // 2}" y="{top + side * a + side // 2 + 5}" '
+        f'text-anchor="middle" fill="#444" opacity="{1 if number < step else 0}">✓</text>'
+        for number, (a, b) in enumerate(TILE_STEPS)
+    )  # fmt: skip
+    solid = 'stroke-width="1"'
     beside = "".join(
-        box.format(f"keys-{n}", left + side * n, top - 26, side, 20, COLOURS["before"] if n == j else "none")
-        + box.format(f"queries-{n}", left - 26, top + side * n, 20, side, COLOURS["far"] if n == i else "none")
+        box.format(f"keys-{n}", left + side * n, top - 28, side, 20, COLOURS["before"] if n == j else "none", solid)
+        + box.format(f"queries-{n}", left - 28, top + side * n, 20, side, COLOURS["far"] if n == i else "none", solid)
         + box.format(
-            f"out-{n}", left + side * TILES + 8, top + side * n, 20, side,
-            "#f0a585" if n < i or n == i == j else "none",
+            f"out-{n}", left + wide + 8, top + side * n, 20, side, OUT if n < i or n == i == j else "none", solid
         )
         for n in range(TILES)
-    )  # fmt: skip
-    turned = left - 36, top + side * TILES // 2
-    out = left + side * TILES + 44, top + side * TILES // 2
-    below = top + side * TILES + 18
-    keys = f"1 to {j + 1}" if j else "1"
-    ends = f"output {i + 1} goes back to HBM" if i == j else "nothing goes back to HBM"
-    svg = (
-        '<svg viewBox="0 0 400 470" style="width:100%;max-width:540px;height:auto;background:none;display:block;'
-        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
-        f'<text x="{left}" y="20" font-weight="bold">in HBM, the large slow memory</text>'
-        f'<text x="{left}" y="42">keys and values</text>'
-        f'<text x="{turned[0]}" y="{turned[1]}" text-anchor="middle" transform="rotate(-90 {turned[0]} {turned[1]})">'
-        f'queries</text><text x="{out[0]}" y="{out[1]}" text-anchor="middle" '
-        f'transform="rotate(-90 {out[0]} {out[1]})">outputs</text>{tiles}{beside}'
-        f'<rect x="16" y="{below}" width="368" height="82" rx="8" fill="none" stroke="#1a1a1a" stroke-width="2"/>'
-        f'<text x="28" y="{below + 22}" font-weight="bold">in SRAM, the small fast one</text>'
-        f'<text x="28" y="{below + 46}" class="held-now">queries {i + 1}, keys and values {j + 1}, their scores</text>'
-        f'<text x="28" y="{below + 68}" class="held-row">x*, Z and o of queries {i + 1}, over keys {keys}</text>'
-        f'<text x="28" y="{below + 106}" font-weight="bold" class="count">'
-        f"tile {step + 1} of {len(TILE_STEPS)}; {ends}</text></svg>"
     )
-    alt = f"""A triangle of {len(TILE_STEPS)} tiles of scores, between {TILES} blocks of keys above, as many blocks of
-        queries on the left and of outputs on the right. One tile is filled: it is held in the small fast memory,
-        together with its block of queries, its block of keys and values, and three running sums of its row. Tiles
-        before it are grey, they were thrown away. An output is written when its row is at the diagonal."""
-    caption = """Press Play. A block of queries stays while keys and values stream past it, a tile at a time. A tile of
-        scores is made, used and forgotten; HBM never sees it."""
-    words = {"STEPS": str([list(pair) for pair in TILE_STEPS]), "TILES": str(TILES), "NOW": NOW, "GONE": GONE,
-             "WAITING": WAITING, "KEYS": COLOURS["before"], "QUERIES": COLOURS["far"], "DONE": "#f0a585"}  # fmt: skip
-    script = re.sub("|".join(words), lambda found: words[found[0]], TILE_SCRIPT)
+    turned = (
+        f'<text x="{x}" y="{top + wide // 2}" text-anchor="middle" '
+        f'transform="rotate(-90 {x} {top + wide // 2})">{word}</text>'
+        for x, word in ((left - 36, "queries, in HBM"), (left + wide + 44, "outputs, in HBM"))
+    )
+    y = top + wide + 16  # of the box of SRAM
+    held = (
+        box.format("held-queries", 26, y + 34, 16, 32, COLOURS["far"], solid)
+        + f'<text x="50" y="{y + 55}" class="queries-now">{words["queries-now"]}</text>'
+        + box.format("held-keys", 136, y + 42, 32, 16, COLOURS["before"], solid)
+        + f'<text x="176" y="{y + 55}" class="keys-now">{words["keys-now"]}</text>'
+        + box.format("held-scores", 296, y + 34, 32, 32, NOW, solid)
+        + f'<text x="336" y="{y + 55}">scores</text>'
+    )
+    flash = WARN if shrinks[step] else "none"
+    svg = (
+        '<svg viewBox="0 0 400 430" style="width:100%;max-width:460px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
+        f'<text x="{left}" y="22">keys and values, in HBM</text>{"".join(turned)}{tiles}{beside}'
+        f'<text x="{left + side + 10}" y="{top + 20}">a tile of scores exists</text>'
+        f'<text x="{left + side + 10}" y="{top + 38}">only while it is blue</text>'
+        f'<rect x="12" y="{y}" width="376" height="116" rx="8" fill="none" stroke="#1a1a1a" stroke-width="2"/>'
+        f'<text x="26" y="{y + 22}" font-weight="bold">in SRAM, the small fast memory</text>{held}'
+        f'<text x="26" y="{y + 86}">one query: <tspan class="sums">{words["sums"]}</tspan></text>'
+        f'<rect class="flash" x="22" y="{y + 92}" width="356" height="20" rx="4" fill="{flash}"/>'
+        f'<text x="26" y="{y + 107}" class="shrink">{words["shrink"]}</text>'
+        f'<text x="26" y="{y + 140}" font-weight="bold" class="count">{words["count"]}</text></svg>'
+    )
+    alt = f"""A triangle of {len(TILE_STEPS)} tiles of scores with dashed outlines, between {TILES} blocks of keys
+        above, as many blocks of queries on the left and of outputs on the right, all three in HBM. One tile is blue:
+        its scores exist, in a box below that is SRAM, together with its block of queries, its block of keys and values,
+        and the running sums of one query. Tiles before it have a tick and are empty. An output is written when its
+        row is at the diagonal. At the start it is the second tile of the second row, the example by hand:
+        {words["sums"]}; {words["shrink"]}."""
+    caption = """Press Play. A block of queries stays while keys and values stream past it, a tile at a time; of its
+        scores only three numbers per query remain. Shown is one query of each row; the second is the example above."""
+    replaced = {
+        "STEPS": str([list(pair) for pair in TILE_STEPS]), "TILES": str(TILES), "NOW": NOW, "KEYS": COLOURS["before"],
+        "QUERIES": COLOURS["far"], "DONE": OUT, "WARN": WARN, "SHRINKS": json.dumps(shrinks),
+        "WORDS": json.dumps([_tile_words(n) for n in range(len(TILE_STEPS))], ensure_ascii=False),
+    }  # fmt: skip
+    script = re.sub("|".join(replaced), lambda found: replaced[found[0]], TILE_SCRIPT)
     knobs = (Knob("step", "tile", 1, len(TILE_STEPS), step + 1, play=True),)
     return Explorable("gpu-tiles", alt, caption, knobs, svg, script)
