@@ -18,6 +18,7 @@ from rope_lessons.hf import released
 from rope_lessons.hf.released import Released
 from rope_lessons.stored import DATA
 from tools import model_types
+from tools.project import ROOT
 
 ALL = rl.hf.models()
 READ = [name for name, model in ALL.items() if model.refused is None]
@@ -164,9 +165,90 @@ def test_rows_hold_only_keys_about_positions(row: Mapping[str, Any]) -> None:
     known = {*model_types.KEYS, *model_types.UNREADABLE, "rope_theta", "rope_scaling", "rope_parameters", "model_type"}
     known |= {"partial_rotary_factor", "rotary_pct", "rotary_emb_base", "rope_local_base_freq", "floor_scale"}
     known |= {"sliding_window_pattern", "attn_temperature_tuning", "attn_scale", "use_logn_attn", "qk_nope_head_dim"}
-    known |= {"full_attention_interval"}
+    known |= {"full_attention_interval", "use_dynamic_ntk", "seq_length"}
     assert set(row["config"]) <= known
     assert set(row["filled"]) <= {"layer_types"}
+
+
+# What a key's name says if it is about positions or attention.
+ABOUT_POSITIONS = re.compile(
+    "rope|rotary|theta|ntk|logn|position|window|sliding|chunk|sink|layer_types|nope|temperature|tuning|scaling|softcap|"
+    "head_dim|head_size|qk_|norm_qk|seq_length|block_size|context|interleav|pattern|partial|alibi|channels|bidirect|"
+    "max_length|local|global|interpol|attn_mod|timescale|indices|scalar"
+)
+# Of such keys those that a row leaves out although they say something: the row's key for it, or why it is none.
+SAID_OTHERWISE = {
+    "block_size": "max_position_embeddings", "n_positions": "max_position_embeddings", "rope_base": "rope_theta",
+    "rope_max_timescale": "rope_theta", "sliding_window_size": "sliding_window", "head_size": "head_dim",
+    "rope_adjustments": "rope_scaling", "attention_scores_scalar": "query_pre_attn_scalar", "rotary": "rotary_dim",
+    "sliding_window_indices": "sliding_window_pattern", "rope_indices": "sliding_window_pattern",
+    "nope_layer_interval": "no_rope_layers", "no_rope_layer": "no_rope_layers", "kv_channels": "hidden_size",
+    "chunk_attn_window_size": "attention_chunk_size", "temperature_tuning": "attn_temperature_tuning",
+    "initial_context_length": "rope_scaling", "rope_type": "rope_scaling",
+}  # fmt: skip
+NOTHING_HERE = {
+    "rope_scaling": "GPT-J's has only the name of its type, which is MLC's",
+    "rotary_percentage": "all channels",
+    "max_window_layers": "without a window: use_sliding_window is false, or there is none",
+    "full_attn_mod": "1: every layer is a full one",
+    "interpolate_factor": "1",
+    "norm_qk": "in outside", "use_qk_norm": "in outside",
+    "context_window_size": "the server's", "prefill_chunk_size": "the server's", "attention_sink_size": "the server's",
+    "max_length": "of generation", "temperature": "of generation",
+    "_fused_rotary_emb": "a kernel", "v_head_dim": "of values", "final_logit_softcapping": "of the vocabulary's logits",
+    "linear_key_head_dim": "of linear attention", "linear_value_head_dim": "of linear attention",
+    "num_global_key_value_heads": "how many heads share a key",
+    **dict.fromkeys(("chunk_size_feed_forward", "finetuning_task", "interleave_moe_layer_step", "num_channels_for_vit",
+                     "num_local_experts", "routed_scaling_factor"), "of other parts of the model"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", STORED["models"], ids=lambda row: row["name"])
+def test_no_key_about_positions_was_left_out_in_silence(row: Mapping[str, Any]) -> None:
+    """By the names of all keys of the dictionary that the first source has of the model."""
+    cited = json.loads((ROOT / "tests" / "cited_keys.json").read_text("utf8"))[row["name"]]
+    left = {key for key in cited["keys"].split() if ABOUT_POSITIONS.search(key)} - set(row["config"])
+    assert left == set(cited["left"])
+    for key in left:
+        value = cited["left"][key]
+        says_nothing = value in (None, False) or key in NOTHING_HERE
+        assert says_nothing or SAID_OTHERWISE[key] in {*row["config"], *row["filled"]}, (key, value)
+        if key == "rotary_percentage":
+            assert value == 1
+        if key in ("norm_qk", "use_qk_norm"):
+            assert "QK-norm" in row["outside"]
+        if key == "max_window_layers":
+            assert row["config"].get("use_sliding_window") is False or row["config"].get("sliding_window") is None
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_scale_and_norms_are_those_of_the_class(name: str) -> None:
+    """What no file says: by what a class multiplies scores, and whether it normalizes queries and keys."""
+    model = ALL[name]
+    if model.config["model_type"] not in CONFIG_MAPPING:
+        return
+    config = config_of(model)
+    projections = ("q_proj", "qkv_proj", "query_key_value", "q_a_proj")
+    with torch.device("meta"):
+        kind: Any = MODEL_MAPPING[type(config)]
+        parts = kind(shallow(config)).modules()
+    layer = next(part for part in parts if any(hasattr(part, name) for name in projections))
+    normed = any(hasattr(layer, norm) for norm in ("q_norm", "qk_norm"))
+    assert normed == ("QK-norm" in model.outside)
+    if "MLA" in model.outside or model.family == "GPT-J":  # YaRN’s factor is in it; another name
+        return
+    head_dim = layer.head_dim if hasattr(layer, "head_dim") else layer.head_size
+    assert (layer.scaling == pytest.approx(head_dim**-0.5)) == (model.scale is None)
+
+
+def shallow(config: Any) -> Any:
+    """A config of as few layers as have attention."""
+    types = getattr(config, "layer_types", None) or []
+    layers = types.index("full_attention") + 1 if "full_attention" in types else 1
+    config.num_hidden_layers = layers
+    if types:
+        config.layer_types = types[:layers]
+    return config
 
 
 def test_class_defaults_that_a_release_shares() -> None:
@@ -199,7 +281,7 @@ def test_ideas_by_hand() -> None:
     assert ALL["Llama 4 Scout"].ideas == {"llama3", "larger base", "chunks", "nope", "hwfa", "log n"}
     assert ALL["SmolLM3 3B"].ideas == {"rope", "larger base", "nope"}
     assert ALL["gpt-oss 20B"].ideas == {"yarn", "larger base", "window"}
-    assert ALL["Qwen 1.8B"].ideas == {"rope", "log n"}
+    assert ALL["Qwen 1.8B"].ideas == {"dynamic-ntk", "log n"}
     assert ALL["Devstral 2 123B"].ideas == {"yarn", "larger base"}  # its factor by position is 0
     assert ALL["Pythia 1B"].ideas == {"rope", "partial"}
 

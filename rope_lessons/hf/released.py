@@ -88,6 +88,7 @@ class Released:
         outside: what the five knobs do not say, in words, by its name.
         refused: part of what :func:`~rope_lessons.plan_from_hf` says against it; None if it is read.
         released: the day, where a source has it.
+        scale: of the scores, in words, where only the code of the class says that it is not 1/√d.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Released:
     outside: Mapping[str, str]
     refused: str | None
     released: str | None = None
+    scale: str | None = None
 
     @property
     def whole(self) -> dict[str, Any]:
@@ -158,6 +160,8 @@ class Released:
         rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
         if layer_type in rope:
             return dict(rope[layer_type])
+        if config.get("use_dynamic_ntk"):  # the first Qwen's own key
+            rope = {"rope_type": "dynamic"}
         its = find(config["model_type"]) if self.refused is None else None
         if its is not None and its.code.flat not in (None, layer_type):  # the others turn plainly
             rope = {}
@@ -264,4 +268,4 @@ def label(kind: str | None) -> str:
     """What a kind of frequencies is called in pictures and tables."""
     if kind is None:
         return "no positions"
-    return {"mrope": "M-RoPE"}.get(kind) or KINDS[kind].label
+    return {"mrope": "M-RoPE", "llama3": "Llama’s rule"}.get(kind) or KINDS[kind].label  # Llama 3 itself has no rule
