@@ -132,6 +132,8 @@ border-bottom:1px solid {themed("line")};line-height:1.3}}
 def _scale(model: Released) -> tuple[str, list[bool]]:
     """The scale of the scores in words, and which layers have one that differs from 1/√d."""
     layers = model.layers
+    if model.scale is not None:
+        return model.scale, [True] * len(layers)
     if "log n" in model.ideas:
         every = not any(layer.turns is None for layer in layers)
         where = "" if every else " in the layers without positions"
@@ -211,18 +213,20 @@ def models_explorable(first: str = "Gemma 3 4B") -> Explorable:
 
 # --- all models: small multiples --------------------------------------------------------------------------------------
 
-GALLERY = """
-.rl-gallery{margin:1em 0;color:inherit;padding:0}
-.rl-gallery p{margin:14px 0 4px;font-weight:600}
-.rl-gallery ul{list-style:none;margin:0;padding:0;display:grid;gap:10px 18px;
-grid-template-columns:repeat(auto-fill,minmax(155px,1fr))}
-.rl-gallery li{margin:0;padding:0;line-height:1.3;font-size:14px}
-.rl-gallery li b{display:block;font-size:14px}
-.rl-gallery li svg{display:block;width:100%;height:28px;background:none;filter:none}
-.rl-gallery .rl-keys{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:14px;margin:0 0 4px}
-.rl-gallery .rl-keys span{display:flex;gap:6px;align-items:center}
-.rl-gallery .rl-keys svg{width:10px;height:28px;background:none;filter:none}
-.rl-gallery .rl-below{margin-top:10px;font-weight:400}
+GALLERY = f"""
+.rl-gallery{{margin:1em 0;color:inherit;padding:0}}
+.rl-gallery p{{margin:14px 0 4px;font-weight:600}}
+.rl-gallery ul{{list-style:none;margin:0;padding:0;display:grid;gap:10px 18px;
+grid-template-columns:repeat(auto-fill,minmax(155px,1fr))}}
+.rl-gallery ul.rl-alike{{gap:4px 18px;border-left:3px solid {themed("line")};padding-left:12px;margin-top:6px}}
+.rl-gallery li{{margin:0;padding:0;line-height:1.3;font-size:14px}}
+.rl-gallery li b{{display:block;font-size:14px}}
+.rl-gallery li svg,.rl-gallery .rl-one svg{{display:block;width:100%;height:28px;background:none;filter:none}}
+.rl-gallery .rl-one svg{{width:155px}}
+.rl-gallery .rl-keys{{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:14px;margin:0 0 4px}}
+.rl-gallery .rl-keys span{{display:flex;gap:6px;align-items:center}}
+.rl-gallery .rl-keys svg{{width:10px;height:28px;background:none;filter:none}}
+.rl-gallery .rl-below{{margin-top:10px;font-weight:400}}
 """
 GROUPS: dict[str, Callable[[Released], bool]] = {
     "Near layers turn, far layers have no positions": lambda model: "hwfa" in model.ideas,
@@ -230,6 +234,7 @@ GROUPS: dict[str, Callable[[Released], bool]] = {
     "Windows and full layers, all of them turn": lambda model: (
         "window" in model.ideas and any(layer.sees == "all" for layer in model.layers)
     ),
+    "Every layer has a window": lambda model: "window" in model.ideas,
     "Some layers are no softmax attention": lambda model: any(layer.sees == "none" for layer in model.layers),
     "All layers alike, frequencies changed for length": lambda model: any(
         layer.turns not in (None, "rope", "mrope") for layer in model.layers
@@ -262,17 +267,22 @@ class ModelGallery:
         )
         legend = "".join(f"<span>{_strip([layer])}{name}</span>" for name, layer in keys)
         found = models()
-        body = "".join(
-            f"<p>{html.escape(title)}</p><ul>{''.join(map(self._card, (found[name] for name in names)))}</ul>"
-            for title, names in self.groups.items()
-        )
+        body = "".join(self._group(title, [found[name] for name in names]) for title, names in self.groups.items())
         return (
             f'<div class="rl-gallery"><style>{GALLERY}</style><div class="rl-keys">{legend}</div>{body}'
             f'<p class="rl-below">{html.escape(self.caption)}</p></div>'
         )
 
-    def _card(self, model: Released) -> str:
-        strip = _strip(model.layers, said(model))
+    def _group(self, title: str, of: Sequence[Released]) -> str:
+        """A picture for each model; a single one where all layers of all of them are drawn alike."""
+        alike = title.startswith("All layers alike")
+        one = f'<div class="rl-one">{_strip(of[0].layers[:1] * 32, alike_said(of))}</div>' if alike else ""
+        cards = "".join(self._card(model, not alike) for model in of)
+        count = f": {len(of)} models" if alike else ""
+        return f"<p>{html.escape(title)}{count}</p>{one}<ul{' class=rl-alike' if alike else ''}>{cards}</ul>"
+
+    def _card(self, model: Released, drawn: bool) -> str:
+        strip = _strip(model.layers, said(model)) if drawn else ""
         return f"<li><b>{html.escape(model.name)}</b>{strip}{html.escape(_in_short(model))}</li>"
 
     def __repr__(self) -> str:
@@ -288,12 +298,19 @@ def said(model: Released) -> str:
     return f"{model.name}, {layers}: {_grouped(model, _frequencies)}; {_grouped(model, _sight)}"
 
 
+def alike_said(of: Sequence[Released]) -> str:
+    """In words, the one picture of models whose layers are all alike."""
+    return f"{len(of)} models, in each of which all layers look the same: {', '.join(model.name for model in of)}"
+
+
 def _in_short(model: Released) -> str:
-    """Its longest window and its largest base."""
+    """Its longest window and its largest base; and what else no bar shows."""
     near = max((layer.size or 0 for layer in model.layers), default=0)
     base = max((layer.base or 0 for layer in model.layers), default=0)
     kinds = {label(layer.turns) for layer in model.layers if layer.turns not in (None, "rope")}
-    words = [f"base {base:,.0f}", *sorted(kinds)]
+    grows = {"log n": "log n†", "temperature": "a temperature"}
+    what = "temperature" if "temperature by position" in model.outside else "log n"
+    words = [f"base {base:,.0f}", *sorted(kinds), *([grows[what]] if "log n" in model.ideas else [])]
     return ", ".join([f"w = {near:,}", *words] if near else words)
 
 
@@ -312,7 +329,9 @@ def models_gallery(names: Sequence[str] | None = None) -> ModelGallery:
     return ModelGallery(
         {title: found for title, found in groups.items() if found},
         "A bar is a layer, the first on the left: tall if it sees everything, short if it sees a window, short and "
-        "split if it sees its own block of tokens.",
+        "split if it sees its own block of tokens. Below it the longest window w, the largest base, and the rule: "
+        "proportional turns only the fastest quarter of the pairs (p-RoPE, chapter 14), dynamic NTK raises the base as "
+        "the text grows, M-RoPE gives every pair one of three axes.",
     )
 
 
@@ -363,12 +382,12 @@ def models_table() -> SortableTable:
     kinds = sorted({kind for row in rows for kind in row.tags["Frequencies"]})
     return SortableTable(
         "models-table",
-        ("before, k", "claimed, k", "base, k", "near, %", "unturned, %"),
+        ("before, k", "claimed, k", "base, k", "near, %", "no pos., %"),
         tuple(rows),
         by=1,
         filters={"Frequencies": {kind: kind for kind in kinds}, "Read": {"yes": "yes", "no": "refused"}},
         caption="Lengths in 1,024 tokens: before anything was done for longer texts, and the longest that the source "
-        "names. Base in thousands, the largest of the layers. Near: layers that see a window or a block. Unturned: "
+        "names. Base in thousands, the largest of the layers. Near: layers that see a window or a block. No pos.: "
         "layers without positions.",
         head="model",
         digits=0,
@@ -377,18 +396,28 @@ def models_table() -> SortableTable:
 
 # --- frequencies ------------------------------------------------------------------------------------------------------
 
-SPEEDS = ("Llama 3.1 8B", "Llama 3.2 1B", "Qwen3 8B, YaRN on", "Olmo 3.1 32B", "Phi-3.5 mini")
+SPEEDS = {
+    "Olmo 3.1 32B": ("Olmo 3.1", "below"),
+    "Llama 3.1 8B": ("Llama 3.1", "above"),
+    "Llama 3.2 1B": ("Llama 3.2", "above"),
+    "Qwen3 8B, YaRN on": ("Qwen3", "above"),
+    "Phi-3.5 mini": ("Phi-3.5", "above"),
+}
+WIDE: dict[str, Any] = {"linewidth": 7, "alpha": 0.45}
 
 
 @styled
-def models_speeds(names: Sequence[str] = SPEEDS) -> tuple[MatplotlibFigure, str]:
+def models_speeds(names: Mapping[str, tuple[str, str]] = SPEEDS) -> tuple[MatplotlibFigure, str]:
     """What is left of the speed of each pair, against the turns that it made within the length before.
 
-    ``names`` of models with a plan; of their layers the first whose frequencies are changed.
+    ``names`` of models with a plan, each with what stands beside its line and on which side; of their layers the first
+    whose frequencies are changed.
     """
-    figure, axis = new_figure(height=4.6)
+    figure, axis = new_figure(height=4.2)
     spoken_of = []
-    for name, color, marker in zip(names, (BLUE, SKY, ORANGE, RED, PURPLE, GREEN), "osD^v*", strict=False):
+    for (name, (short, side)), color, marker in zip(
+        names.items(), (RED, BLUE, GREEN, ORANGE, PURPLE, GREY), "Dos^v*", strict=False
+    ):
         model = models()[name]
         spec = next(
             its.frequencies for its in model.plan() if its.frequencies is not None and its.frequencies.kind != "rope"
@@ -397,7 +426,11 @@ def models_speeds(names: Sequence[str] = SPEEDS) -> tuple[MatplotlibFigure, str]
         if model.trained is None:
             raise ValueError(f"names must be of models with a length before, got {name!r}")
         left = spec(model.claimed if spec.needs_length else None) / plain
-        axis.plot(turns(plain, model.trained), left, color=color, marker=marker, markersize=4, label=name)
+        round_before = turns(plain, model.trained)
+        above = side == "above"  # what lies under another line is wide and pale, and named below it
+        axis.plot(round_before, left, color=color, **({"marker": marker, "markersize": 4} if above else WIDE))
+        axis.annotate(short, (round_before[-1], left[-1]), (0, 5 if above else -7), textcoords="offset points",
+                      va="bottom" if above else "top", color=color)  # fmt: skip
         spoken_of.append(f"{name}: {float(left[0]):.2f} for the fastest pair, {float(left[-1]):.3f} for the slowest")
     axis.set_xscale("log")
     axis.set_yscale("log", base=2)
@@ -408,7 +441,6 @@ def models_speeds(names: Sequence[str] = SPEEDS) -> tuple[MatplotlibFigure, str]
     axis.axvline(1, color="black", linewidth=1, linestyle="--")
     axis.set_xlabel("turns within the length before")
     axis.set_ylabel("speed: new / old")
-    legend_below(figure, axis)
     alt = f"""What is left of the speed of each pair, against its turns within the length before, both on logarithmic
         scales, with a dashed line at one turn. {"; ".join(spoken_of)}."""
     return figure, alt
@@ -419,35 +451,76 @@ def turns_once(length: int) -> float:
     return (length / (2 * math.pi)) ** (128 / 126)
 
 
+# Where a name stands beside its mark: offsets in points, and which of its sides is at the mark.
+NAMED = {
+    "Phi-3.5 mini": ("Phi-3.5, Phi-4 mini", (9, -5), "left", "top"),
+    "DeepSeek-V3": ("DeepSeek-V2, V3", (9, 5), "left", "bottom"),
+    "Llama 4 Scout": ("Llama 4", (7, -9), "right", "top"),
+    "Mistral 7B v0.1": ("Mistral v0.1", (2, -9), "right", "top"),
+    "Command R7B": ("Command R7B", (-10, 0), "right", "center"),
+    "EXAONE 4.0 32B": ("EXAONE 4", (0, 10), "center", "bottom"),
+    "SmolLM3 3B": ("SmolLM3", (-9, 0), "right", "center"),
+    "Llama 3 8B": ("Llama 3", (4, -9), "right", "top"),
+    "OLMo 2 7B": ("OLMo 2", (0, 9), "center", "bottom"),
+    "Llama 3.1 8B": ("Llama 3.1", (9, 0), "left", "center"),
+    "Qwen3-Next 80B-A3B": ("Qwen3-Next", (0, 10), "center", "bottom"),
+}
+
+
+def seen_far(model: Released) -> bool:
+    """Whether a layer that turns meets every distance of the text."""
+    return any(layer.turns is not None and layer.sees == "all" for layer in model.layers)
+
+
 @styled
 def models_bases() -> tuple[MatplotlibFigure, str]:
-    """The largest base of each model against the longest text that is claimed, and the base that turns just once."""
-    figure, axis = new_figure(height=4.4)
-    groups: dict[str, list[tuple[int, float]]] = {"RoPE": [], "frequencies changed": []}
-    below = []
+    """The largest base of each model against the longest text that is claimed, and the base that turns just once.
+
+    Filled where a layer that turns sees everything, hollow where such layers see a window or a block.
+    """
+    figure, axis = new_figure(height=5.0)
+    found: dict[tuple[str, bool], Counter[tuple[int, float]]] = {}
+    below, hollow = [], []
     for model in models().values():
         bases = [(layer.base, layer.turns) for layer in model.layers if layer.base is not None]
         if model.claimed is None:
             continue
         base, kind = max(bases)
-        groups["RoPE" if kind in ("rope", "mrope") else "frequencies changed"].append((model.claimed, base))
+        far = seen_far(model)
+        key = ("RoPE" if kind in ("rope", "mrope") else "frequencies changed", far)
+        found.setdefault(key, Counter())[model.claimed, base] += 1
         below += [model.name] * (base < turns_once(model.claimed))
-    for (name, points), color, marker in zip(groups.items(), (BLUE, ORANGE), "os", strict=True):
-        axis.plot(*zip(*points, strict=True), marker, color=color, label=f"{name}: {len(points)} models", markersize=7)
-    lengths = [2**power for power in range(11, 24)]
+        hollow += [model.name] * (not far)
+        if model.name in NAMED:
+            short, offset, side, upright = NAMED[model.name]
+            axis.annotate(short, (model.claimed, base), offset, textcoords="offset points", ha=side, va=upright)
+    for (name, far), places in sorted(found.items(), key=lambda pair: (not pair[0][1], pair[0][0])):
+        color, marker = {"RoPE": (BLUE, "o"), "frequencies changed": (ORANGE, "s")}[name]
+        sizes = [35 * count if far else 170 for count in places.values()]
+        axis.scatter(*zip(*places, strict=True), s=sizes, marker=marker, edgecolors=color, linewidths=1.5,
+                     facecolors=color if far else "none", zorder=3)  # fmt: skip
+        if far:
+            total = sum(count for (other, _), those in found.items() if other == name for count in those.values())
+            axis.plot([], [], marker, color=color, label=f"{name}: {total} models")
+    axis.plot(
+        [], [], "o", color=GREY, markerfacecolor="none", label="hollow: only windows or blocks turn", markersize=9
+    )
+    lengths = [2**power for power in range(15, 24)]
     once = [turns_once(length) for length in lengths]
     axis.plot(lengths, once, color=GREY, linestyle="--", label="the slowest of 64 pairs turns once")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     ticks = {11: "2k", 13: "8k", 15: "32k", 17: "128k", 20: "1M", 23: "8M"}
     axis.set_xticks([2**power for power in ticks], list(ticks.values()))
+    axis.set_ylim(4e3, 5e7)
     axis.minorticks_off()
     axis.set_xlabel("longest text that is claimed, tokens")
     axis.set_ylabel("base")
     legend_below(figure, axis, columns=1)
-    alt = f"""The base of {sum(map(len, groups.values()))} models against the longest text that is claimed, on
+    alt = f"""The base of {sum(map(Counter.total, found.values()))} models against the longest text that is claimed, on
         logarithmic scales. Bases grow with the lengths. A dashed line shows the base with which the slowest of 64 pairs
-        turns just once. All models are above it but {", ".join(below)}."""
+        turns just once. All models are above it but {", ".join(below)}. Hollow marks, for models of which only windows
+        or blocks turn: {", ".join(hollow)}."""
     return figure, alt
 
 
