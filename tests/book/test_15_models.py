@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import torch
 from playwright.sync_api import Browser
 
 import rope_lessons as rl
+from rope_lessons.circles import turns
 from rope_lessons.figures import models as figures
 from rope_lessons.figures.sortable import SortableTable
 from rope_lessons.hf.released import label
 from rope_lessons.models.llama import as_llama
 from rope_lessons.scoreboard import live
+from rope_lessons.stored import results
 
 ROOT = Path(__file__).parents[2]
 LESSON = (ROOT / "book" / "15_models.md").read_text("utf8")
@@ -137,6 +140,7 @@ def test_numbers_of_models_in_the_text() -> None:
     assert set(far) - set(raised) == {"Mistral 7B v0.1"}
     assert "Eleven of the files that change no frequencies claim 32k to 256k" in LESSON
     assert max(plain[name].claimed or 0 for name in far) == 262_144
+    assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
     assert len(families(with_idea("nope"))) == 5
     assert "*No positions where one sees far*: five." in LESSON
     assert families(with_idea("log n")) == ["Qwen", "Llama 4", "Ministral 3"]
@@ -146,8 +150,10 @@ def test_numbers_of_models_in_the_text() -> None:
         for name, model in MODELS.items()
         if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)
     ]
-    assert len({*with_idea("larger base"), *rules}) == 33
-    assert "33 of the 42, by a rule or by a base above 10,000" in LESSON
+    assert len({*with_idea("larger base"), *rules}) == 34
+    assert "34 of the 42, by a rule or by a base above 10,000" in LESSON
+    assert [name for name in MODELS if {"log n", "dynamic-ntk"} <= MODELS[name].ideas] == ["Qwen 1.8B"]
+    assert "a pair that no later file has" in LESSON
     for name in with_idea("hwfa"):
         counted = Counter(layer.turns is None for layer in MODELS[name].layers)
         assert counted[False] == 3 * counted[True]  # three to one
@@ -175,6 +181,10 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
         if model.claimed is not None and base < figures.turns_once(model.claimed):
             below.append(name)
             assert any(layer.turns not in (None, "rope") for layer in model.layers)
+    concerned = [name for name in below if figures.seen_far(MODELS[name])]
+    assert "Four of them, Phi-3.5, Phi-4 mini and two DeepSeeks, **slow their hands** by a rule." in LESSON
+    assert set(below) - set(concerned) == {"Llama 4 Scout"}
+    assert {layer.size for layer in MODELS["Llama 4 Scout"].layers if layer.turns} == {8192}
     assert below == ["Phi-3.5 mini", "Phi-4 mini", "DeepSeek-V2 Lite", "DeepSeek-V3", "Llama 4 Scout"]
     length = 2 * math.pi * figures.turns_once(4096) ** (126 / 128)
     assert length == pytest.approx(4096)
@@ -203,27 +213,122 @@ def test_llama_is_16_times_and_the_factor_is_8() -> None:
     assert model.config["rope_scaling"]["factor"] == 8
 
 
-def test_olmos_recipe_is_ahead_in_what_the_text_says() -> None:
-    """The table of the page, as the page computes it."""
-    near, yarn = rl.scheme("window", dim=32, visible_window=64), rl.scheme("yarn", dim=32, factor=8.0, train_length=64)
-    own, texts = live.load(), live.windows()[:12]
+def test_one_base_and_three_lengths() -> None:
+    """What a base of a million is claimed to reach without any rule."""
+    found = {name: MODELS[name] for name in ("Code Llama 7B", "Mistral 7B v0.3", "Qwen3 8B")}
+    assert {(layer.base, layer.turns, layer.sees) for model in found.values() for layer in model.layers} == {
+        (1e6, "rope", "all")
+    }
+    assert [(model.claimed or 0) // 1024 for model in found.values()] == [16, 32, 40]
+    assert "claim 16k, 32k and 40k" in LESSON
 
-    def asked(plan: list[rl.Scheme]) -> list[float]:
-        return [live.percent(own, tuple(plan), texts, 512, metric) for metric in ("natural", "far copies", "needle")]
 
-    olmo, window, qwen = asked([near, yarn, yarn, near]), asked([near] * 4), asked([yarn] * 4)
-    bare = asked([near, rl.scheme("nope"), rl.scheme("nope"), near])
-    rerope = rl.scheme("rerope", dim=32, window=32, scale=rl.LogN(64, clip=True))
-    bent = asked([near, rerope, rerope, near])
-    assert bent[1] > olmo[1] > window[1] > qwen[1] > bare[1]
-    assert bent[2] == 100
-    assert olmo[2] > 50 > window[2] > qwen[2] >= bare[2]
-    assert window[0] - olmo[0] == pytest.approx(2, abs=0.5)
-    home = [live.percent(own, tuple(plan), texts, 64) for plan in (
-        [near, rerope, rerope, near], [near] * 4, [near, yarn, yarn, near], [yarn] * 4,
-        [near, rl.scheme("nope"), rl.scheme("nope"), near])]  # fmt: skip
-    assert home[0] == pytest.approx(home[1], abs=0.5)
-    assert home[1:] == sorted(home[1:], reverse=True)
+def test_pairs_of_llama_3_1() -> None:
+    layer = MODELS["Llama 3.1 8B"].plan()[0]
+    assert layer.frequencies is not None
+    left = layer.frequencies() / rl.rope_frequencies(128, 5e5)
+    assert (left > 1 - 1e-12).nonzero().flatten().tolist() == list(range(29))
+    assert (left < 1 / 8 + 1e-12).nonzero().flatten().tolist() == list(range(35, 64))
+
+
+def test_the_keys_of_the_table_set_what_it_says() -> None:
+    config = {"num_hidden_layers": 2, "head_dim": 80, "rope_theta": 5e5, "partial_rotary_factor": 0.25}
+    spec = rl.plan_from_hf(config)[0].frequencies
+    assert spec is not None
+    torch.testing.assert_close(spec(), 5e5 ** (-torch.arange(0, 20, 2, dtype=torch.float64) / 20))
+    assert len(spec()) == 10
+
+
+def test_what_no_file_says_of_gemma_4() -> None:
+    gemma = MODELS["Gemma 4 31B"]
+    assert not any("scal" in key or "norm" in key for key in gemma.config)
+    assert figures._scale(gemma)[0].startswith("1 in place of 1/√d")
+
+
+# --- put in ----------------------------------------------------------------------------------------------------------
+
+PUT_IN = results("put_in")
+ASKED = list(zip(PUT_IN["rows"]["metric"][:4], PUT_IN["rows"]["length"][:4], strict=True))
+
+
+def right(recipe: str) -> list[float]:
+    return PUT_IN["rows"].where(recipe=recipe)["right"]
+
+
+@cache
+def of_the_page() -> dict[str, list[rl.Scheme]]:
+    """The recipes of the page's cell, run here without what follows them."""
+    names: dict[str, Any] = {"rl": rl}
+    begin, end = LESSON.index('eight = {"dim": 32'), LESSON.index('stored = results("put_in")')
+    exec(LESSON[begin:end], names)
+    return names["recipes"]
+
+
+def test_the_page_has_the_recipes_that_were_measured() -> None:
+    rows = PUT_IN["rows"]
+    assert {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()} == {
+        row["recipe"]: row["layers"] for row in rows
+    }
+    assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512)]
+    assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
+    assert "one seed, 64 documents. Far copies and 192 needles" in LESSON
+
+
+@pytest.mark.parametrize("recipe", ["Olmo 3.1: windows, YaRN in 2 layers", "no maker yet: windows, ReRoPE in 2"])
+def test_the_stored_rows_are_what_is_computed(recipe: str) -> None:
+    found = live.percent(live.load(), tuple(of_the_page()[recipe]), live.windows(), 512, "far copies")
+    assert found == pytest.approx(right(recipe)[2], abs=0.3)
+
+
+def test_what_the_text_says_of_the_recipes() -> None:
+    home, natural, copies, needles = range(4)
+    nothing, window = right("control: nothing changed"), right("Mistral v0.1: windows in all layers")
+    qwen, late = right("Qwen3: YaRN in all layers"), right("the same, beta_fast 4, in all layers")
+    olmo, bare = right("Olmo 3.1: windows, YaRN in 2 layers"), right("Command A: windows, no positions in 2")
+    bent, bent_log = right("no maker yet: windows, ReRoPE in 2"), right("the same, log n†")
+    shipped = [right("Llama 3.1: its rule in all layers"), qwen, window, olmo, bare]
+    for metric, winner in ((copies, olmo), (needles, olmo), (natural, window)):
+        assert max(row[metric] for row in shipped) == winner[metric]
+    for everywhere in (qwen, late):
+        assert all(ours < its for ours, its in zip(everywhere, window, strict=True))
+    assert (round(qwen[needles]), round(late[needles])) == (1, 19)
+    assert round(window[home] - bent[home], 1) == 0.1
+    assert round(bent[needles]) == 99
+    assert all(bent[metric] > olmo[metric] for metric in range(4))
+    plain, yarn_log = right("control: windows, RoPE in 2"), right("control: YaRN in 2, log n†")
+    assert plain[needles] == 0
+    assert 0 < bent_log[needles] - bent[needles] < 4
+    assert 0 < yarn_log[needles] - olmo[needles] < 4
+    assert bare[natural] < nothing[natural]
+    assert bare[needles] == 0
+    assert (round(bare[home], 1), round(nothing[home], 1)) == (39.8, 62.8)
+    assert min(right(name)[home] for name in of_the_page() if not name.startswith("Command")) > nothing[home] - 4
+    assert "breaks at home: 39.8 where the model had 62.8" in LESSON
+
+
+def test_how_many_hands_yarn_spares() -> None:
+    """In 64 bytes one, with a beta_fast of 32; in Olmo 3.1 nineteen."""
+    assert int(turns(rl.rope_frequencies(32), 64)[0]) == 10
+    for factor, spared in ((32.0, 1), (4.0, 2)):
+        spec = rl.scheme("yarn", dim=32, factor=8.0, train_length=64, beta_fast=factor).frequencies
+        assert spec is not None
+        assert int((spec() / rl.rope_frequencies(32) > 1 - 1e-9).sum()) == spared
+    olmo = MODELS["Olmo 3.1 32B"].plan()[-1].frequencies
+    assert olmo is not None
+    assert int((olmo() / rl.rope_frequencies(128, 5e5) > 1 - 1e-9).sum()) == 19
+
+
+def test_the_seed_is_a_lucky_one() -> None:
+    """ReRoPE in all layers: of this seed, and over five in the scoreboard."""
+    own, texts = live.load(), live.windows()
+    board = results("scoreboard")["rows"].where(rung="small", metric="needle", length=512)
+    for scale, row, here, over_five in ((None, "rerope-w32", 49, 27), (rl.LogN(64, clip=True), "rerope-w32-logn-test",
+                                                                       98, 88)):  # fmt: skip
+        bent = rl.scheme("rerope", dim=32, window=32, scale=scale)
+        assert live.percent(own, bent, texts, 512, "needle") == pytest.approx(here, abs=1.5)
+        assert board.where(row=row)["seeds"] == [5]
+        assert round(100 * board.where(row=row)["mean"][0]) == over_five
+    assert "finds 49 % of its needles, 98 with $\\log n^\\dagger$; over five seeds it is 27 and 88" in LESSON
 
 
 def test_the_small_model_as_a_llama() -> None:
@@ -276,7 +381,14 @@ def test_the_gallery_has_every_model_once() -> None:
     names = [name for group in gallery.groups.values() for name in group]
     assert sorted(names) == sorted(MODELS)
     shown = gallery._repr_html_()
-    assert shown.count('role="img"') == len(MODELS)
+    drawn = [name for title, of in gallery.groups.items() for name in of if not title.startswith("All layers alike")]
+    assert shown.count('role="img"') == len(drawn) + 2  # one picture for each group whose members are drawn alike
+    for title, of in gallery.groups.items():
+        if title.startswith("All layers alike"):
+            assert f"{title}: {len(of)} models" in shown
+            assert len({figures._strip(MODELS[name].layers[:1]) for name in of}) == 1
+            assert all(len(set(MODELS[name].layers)) == 1 for name in of)
+    assert all(f"<b>{name}</b>" in shown for name in MODELS)
     assert all(float(size) >= 12 for size in re.findall(r"font-size:([\d.]+)px", shown))
 
 
@@ -293,7 +405,7 @@ def test_the_table_has_every_model_and_its_source() -> None:
 
 def test_speeds_need_a_length_before() -> None:
     with pytest.raises(ValueError, match="names must be of models with a length before, got 'Gemma 3 4B'"):
-        rl.figures.models_speeds(["Gemma 3 4B"])
+        rl.figures.models_speeds({"Gemma 3 4B": ("Gemma 3", "above")})
     assert "Phi-3.5 mini" in rl.figures.models_speeds().alt
 
 
