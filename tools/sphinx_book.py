@@ -27,6 +27,7 @@ from myst_nb.sphinx_ import NbMetadataCollector
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.config import Config
+from sphinx.environment import BuildEnvironment
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import docname_join
@@ -537,6 +538,15 @@ def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
             shutil.copyfile(source / name, target / name)
 
 
+def number_by_page(app: Sphinx, env: BuildEnvironment) -> None:
+    """Figures and exercises of a page outside the chapters from 1 on: Sphinx counts through all such pages."""
+    for of_page in env.toc_fignumbers.values():
+        for kind, numbers in of_page.items():
+            if numbers and all(len(number) == 1 for number in numbers.values()):
+                before = min(numbers.values())[0] - 1
+                of_page[kind] = {target: (number - before,) for target, (number,) in numbers.items()}
+
+
 def write_theme(app: Sphinx, error: Exception | None) -> None:
     """The colours of all pictures, for both themes of the pages."""
     if error is None and app.builder.format == "html":
@@ -581,6 +591,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("config-inited", set_cache_path)
     app.connect("env-updated", update_status)
     app.connect("env-updated", write_side_by_side)
+    app.connect("env-check-consistency", number_by_page)
     app.connect("doctree-resolved", terms.link_first)
     app.connect("doctree-resolved", drop_unanswered)
     app.connect("html-page-context", link_notebook, priority=900)
