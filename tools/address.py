@@ -13,7 +13,7 @@ from tools.project import ROOT, address
 
 FILES = (
     "README.md", "CITATION.cff", "pyproject.toml", "CHANGELOG.md",
-    "book/index.md", "book/quickstart.md", "book/cheat_sheet.md",
+    "book/index.md", "book/quickstart.md", "book/cheat_sheet.md", "book/bug_museum.md",
 )  # fmt: skip
 
 

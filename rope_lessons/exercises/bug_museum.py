@@ -138,6 +138,10 @@ WRONG: dict[str, Callable[[], Rotate]] = {
 }
 
 
+# The exhibit of the museum that each comes from.
+EXHIBIT_OF = dict(zip(WRONG, (1, 2, 3, 4, 5, 7, 9, 10, 12), strict=True))
+
+
 # --- the grading ----------------------------------------------------------------------------------------------------
 
 

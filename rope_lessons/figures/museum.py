@@ -1,8 +1,9 @@
-"""Figures of the bug museum: where each mistake begins, a rotation that is none, and a window that is one too wide."""
+"""Figures of the bug museum: where each mistake begins, where rounding hurts, a rotation that is none, and a window
+that is one too wide; and which question finds which exhibit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
 import torch
@@ -10,15 +11,22 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
 from rope_lessons.circles import yarn_attention_factor, yarn_frequencies
-from rope_lessons.exercises.bug_museum import DIM, HEAD, RIGHT, WRONG
+from rope_lessons.exercises.bug_museum import DIM, EXHIBIT_OF, HEAD, RIGHT, WRONG
 from rope_lessons.figures import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, legend_below, new_figure, styled
 from rope_lessons.figures.tables import ResultTable
 from rope_lessons.local import dense_mask, lambda_mask
 from rope_lessons.radix import dynamic_ntk_frequencies
-from rope_lessons.rotary import rotary_table
+from rope_lessons.rotary import apply_rotary, rotary_table
 from rope_lessons.sinusoidal import rope_frequencies
 
-__all__ = ["museum_begins", "museum_partners", "museum_table", "museum_windows"]
+__all__ = [
+    "museum_begins",
+    "museum_grid",
+    "museum_partners",
+    "museum_rounding",
+    "museum_table",
+    "museum_windows",
+]
 
 WRONG_FROM = 0.1  # of its length, by which the vector of a pair has been moved
 LLAMA, NEOX = rope_frequencies(128, 500_000.0), rope_frequencies(32)
@@ -30,6 +38,69 @@ def moved(wrong: Tensor, right: Tensor, wrong_scale: float = 1.0, right_scale: f
     ends = [torch.polar(torch.full_like(angles, scale), angles) for angles, scale in
             ((wrong.double(), wrong_scale), (right.double(), right_scale))]  # fmt: skip
     return (ends[0] - ends[1]).abs().amax(-1)
+
+
+def _bfloat16(x: Tensor) -> Tensor:
+    return x.bfloat16().double()
+
+
+def _ends(wrong: Tensor, right: Tensor) -> Tensor:
+    return (wrong - right).abs().amax(-1)
+
+
+def _points(angles: Tensor) -> Tensor:
+    """The ends of unit vectors, complex: angles ``(positions, pairs)``."""
+    return torch.polar(torch.ones_like(angles), angles)
+
+
+# What is rounded to bfloat16, and what becomes of the ends of unit vectors: positions (n,) and frequencies to them.
+ROUNDED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "the positions": lambda m, omega: _points(_bfloat16(m)[:, None] * omega),
+    "the angles": lambda m, omega: _points(_bfloat16(m[:, None] * omega)),
+    "cosines and sines": lambda m, omega: torch.complex(
+        _bfloat16((m[:, None] * omega).cos()), _bfloat16((m[:, None] * omega).sin())
+    ),
+}
+
+
+@cache
+def rounding(longest: int = 32_768) -> dict[str, tuple[float, int | None, int | None]]:
+    """Of each line of ``ROUNDED``, with 128 channels and a base of 10,000: the largest error up to a position, the
+    first position with one of more than a tenth, and the first that is the same as the one before; None for neither."""
+    omega, found = rope_frequencies(128), {}
+    positions = torch.arange(longest + 1).double()
+    for name, rounded in ROUNDED.items():
+        worst, first, merged, last = 0.0, None, None, None
+        for m in positions.split(4096):
+            ends = rounded(m, omega)
+            off = _ends(ends, _points(m[:, None] * omega))
+            worst = max(worst, float(off.max()))
+            if first is None and bool((off > WRONG_FROM).any()):
+                first = int(m[0]) + _first(off)
+            before = ends if last is None else torch.cat((last, ends))
+            same = (before[1:] == before[:-1]).all(-1)
+            if merged is None and bool(same.any()):
+                merged = int(m[0]) + int(same.nonzero()[0]) + (last is None)
+            last = ends[-1:]
+        found[name] = worst, first, merged
+    return found
+
+
+def museum_rounding() -> ResultTable:
+    """Where rounding to bfloat16 hurts on the way from a position to its cosines, up to position 32,768."""
+    rows = {
+        name: (
+            f"{worst:.3f}", "never" if first is None else f"{first:,}", "never" if merged is None else f"{merged:,}"
+        )
+        for name, (worst, first, merged) in rounding().items()
+    }  # fmt: skip
+    return ResultTable(
+        columns=("off by, at most", "by a tenth from", "merges with its neighbour from"),
+        rows=rows,
+        head="rounded to bfloat16",
+        caption="128 channels, a base of 10,000, positions to 32,768. Off by: the end of a unit vector, in the worst "
+        "pair.",
+    )
 
 
 def _first(off: Tensor) -> int:
@@ -48,8 +119,14 @@ def _lost_base(m: Tensor) -> Tensor:
     return moved(m[:, None] * rope_frequencies(128), m[:, None] * LLAMA)
 
 
-def _yarn(m: Tensor, scale: float = 1.0) -> Tensor:
-    return moved(m[:, None] * yarn_frequencies(128, *YARN), m[:, None] * LLAMA, scale)
+def _yarn(m: Tensor) -> Tensor:
+    """With its attention factor, which makes the vector longer."""
+    return moved(m[:, None] * yarn_frequencies(128, *YARN), m[:, None] * LLAMA, yarn_attention_factor(YARN[0]))
+
+
+def _rounded_last(m: Tensor) -> Tensor:
+    angles = m[:, None] * LLAMA
+    return _ends(ROUNDED["cosines and sines"](m.double(), LLAMA), _points(angles))
 
 
 def _float32(m: Tensor) -> Tensor:
@@ -101,36 +178,40 @@ def _window(window: int = 4096) -> int:
     return 1 + int((keys > window).nonzero()[0])
 
 
-def exhibits() -> dict[str, tuple[str, str]]:
-    """Of each exhibit what a user saw, and from where on it is wrong."""
+def exhibits() -> dict[str, tuple[str, str, str]]:
+    """Of each exhibit what a user saw, what kept it silent, and from where on it is wrong."""
     positions, factor = torch.arange(4096), yarn_attention_factor(128)
     squared = abs(factor**2 - factor) / factor
     return {
-        "1 The table that was rounded": ("unstable answers", f"position {_first(_rounded(positions))}"),
-        "2 The picture of one colour": ("flat images", f"position {_first(_merged(positions))}"),
-        "3 The wrong partner": ("worse speech", f"position {_by_exercise('the wrong partner')}"),
-        "4 The width of the head": ("loops in long texts", f"position {_by_exercise('the width of the head')}"),
-        "5 The lost theta": ("nonsense after 800 tokens", f"distance {_first(_lost_base(positions))}"),
+        "1 The angle that was rounded": (
+            "unstable answers", "right near the start", f"position {_first(_rounded(positions))}",
+        ),
+        "2 The picture of one colour": ("flat images", "a type overruled", f"position {_first(_merged(positions))}"),
+        "3 The wrong partner": ("worse speech", "the shapes fit", f"position {_by_exercise('the wrong partner')}"),
+        "4 The width of the head": (
+            "loops in long texts", "a test of one’s own formula", f"position {_by_exercise('the width of the head')}",
+        ),
+        "5 The lost theta": ("nonsense after 800 tokens", "a default", f"distance {_first(_lost_base(positions))}"),
         "6 YaRN in the wrong layers": (
-            "fewer right answers",
-            f"distance {_first(_yarn(positions, yarn_attention_factor(YARN[0])))}",
+            "fewer right answers", "a wrong reference", f"distance {_first(_yarn(positions))}",
         ),
-        "7 The factor that was squared": ("fewer right answers", f"distance {_first(torch.tensor([squared]))}"),
-        "8 The stale keys": ("a cache changes the output", f"length {_stale():,}"),
-        "9 The long text that stayed": ("one chat changes the next", f"position {_remembered()}"),
-        "10 The table under a wrong name": ("offsets do nothing", f"new token {_misfiled()}"),
-        "11 One key too many": ("two backends differ", f"length {_window():,}"),
+        "7 The factor that was squared": (
+            "fewer right answers", "a word with two meanings", f"distance {_first(torch.tensor([squared]))}",
+        ),
+        "8 The stale keys": ("a cache changes the output", "tested without a cache", f"length {_stale():,}"),
+        "9 The long text that stayed": ("one chat changes the next", "a state left over", f"position {_remembered()}"),
+        "10 The table under a wrong name": ("offsets do nothing", "a state left over", f"new token {_misfiled()}"),
+        "11 One key too many": ("two backends differ", "a word with two meanings", f"length {_window():,}"),
         "12 The memory that nobody wrote": (
-            "loss as if untrained",
-            f"position {_by_exercise('the memory that nobody wrote')}",
+            "loss as if untrained", "a key nobody misses", f"position {_by_exercise('the memory that nobody wrote')}",
         ),
-    }
+    }  # fmt: skip
 
 
 def museum_table() -> ResultTable:
-    """The exhibits, what a user saw of each, and the position, distance or length from which it is wrong."""
+    """The exhibits, what a user saw of each, why nothing raised, and from which position, distance or length on."""
     return ResultTable(
-        columns=("what a user saw", "wrong from"),
+        columns=("what a user saw", "silent because of", "wrong from"),
         rows=exhibits(),
         head="exhibit",
         caption="Wrong: in some pair, the end of a unit vector is off by more than a tenth, or the output differs. "
@@ -142,8 +223,9 @@ def museum_table() -> ResultTable:
 LINES: tuple[tuple[str, Callable[[Tensor], Tensor], str, str], ...] = (
     ("5 lost theta", _lost_base, RED, "-"),
     ("6 YaRN in a plain layer", _yarn, ORANGE, "-"),
-    ("1 table in float16", _rounded, GREEN, "-"),
+    ("1 angles in float16", _rounded, GREEN, "-"),
     ("2 positions in bfloat16", _merged, PURPLE, "-"),
+    ("cos and sin in bfloat16", _rounded_last, GREEN, "--"),
     ("angles in float32", _float32, SKY, "--"),
     ("angles in float64", _ours, BLUE, "--"),
 )
@@ -157,7 +239,7 @@ def worst_so_far(line: int, longest: int) -> Tensor:
 
 @styled
 def museum_begins(longest: int = 32_768) -> tuple[MatplotlibFigure, str]:
-    """The largest error of a turned vector in texts of all lengths, for mistakes and for two tables that are right."""
+    """The largest error of a turned vector in texts of all lengths, for mistakes and for what rounds late or little."""
     figure, axis = new_figure(height=4.4)
     shown = torch.logspace(0, 15, 181, base=2.0, dtype=torch.float64).round().long().clamp(max=longest).unique()
     said = []
@@ -181,31 +263,60 @@ def museum_begins(longest: int = 32_768) -> tuple[MatplotlibFigure, str]:
     return figure, alt
 
 
-def partner_scores(starts: int = 64, distance: int = 5) -> tuple[Tensor, Tensor]:
-    """Scores of one query and one key, always as far apart, while both walk: with the wrong partner, and right."""
-    q, k = torch.randn(2, HEAD, generator=torch.Generator().manual_seed(0))
-    at = torch.arange(starts)
-    found = []
-    for rotate in (WRONG["the wrong partner"](), RIGHT["computed in float64"]()):
-        turned = rotate(q.expand(starts, -1), at + distance), rotate(k.expand(starts, -1), at)
-        found.append((turned[0] * turned[1]).sum(-1) / HEAD**0.5)
-    return found[0], found[1]
-
-
 @styled
-def museum_partners(starts: int = 64, distance: int = 5) -> tuple[MatplotlibFigure, str]:
-    """The score of a query and a key at a fixed distance, while both move on: it has to stay."""
+def museum_partners(
+    scores: Sequence[float], q: Tensor, k: Tensor, omega: Tensor, distance: int = 5
+) -> tuple[MatplotlibFigure, str]:
+    """The score of a query and a key at a fixed distance, while both move on: it has to stay.
+
+    Args:
+        scores: with the wrong partner, for a key at 0, 1, 2, …
+        q: the query ``(dim,)``.
+        k: the key.
+        omega: the frequencies.
+        distance: from the key to the query.
+    """
     figure, axis = new_figure(height=3.0)
-    wrong, right = partner_scores(starts, distance)
-    axis.plot(wrong, color=RED, label="angles for halves, partners for neighbours")
+    at = torch.arange(len(scores))
+    turned = [
+        apply_rotary(x.expand(len(at), -1), at + first, omega, layout="half") for x, first in ((q, distance), (k, 0))
+    ]
+    right = (turned[0] * turned[1]).sum(-1)
+    axis.plot(scores, color=RED, label="angles for halves, partners for neighbours")
     axis.plot(right, color=BLUE, label="one layout for both")
     axis.set_xlabel(f"position of the key; the query is {distance} further on")
     axis.set_ylabel("score")
     legend_below(figure, axis, columns=1)
     alt = f"""The score of one query and one key, {distance} tokens apart, while both walk from position 0 to
-        {starts - 1}. With one layout it is a flat line at {float(right[0]):.2f}; with the two mixed it jumps between
-        {float(wrong.min()):.2f} and {float(wrong.max()):.2f}."""
+        {len(at) - 1}. With one layout it is a flat line at {float(right[0]):.2f}; with the two mixed it jumps between
+        {min(scores):.2f} and {max(scores):.2f}."""
     return figure, alt
+
+
+QUESTIONS = {
+    "position 0 turns nothing": "position 0", "one step is omega": "one step", "many steps are, too": "many steps",
+    "lengths are kept": "lengths", "only distance counts": "distance", "the past is forgotten": "past",
+}  # fmt: skip
+
+
+def museum_grid(found: Mapping[str, Sequence[str]]) -> ResultTable:
+    """Which question finds which exhibit.
+
+    Args:
+        found: the questions that say no, by the name of a rotation of the exercise, or another name.
+    """
+    rows = {
+        f"{EXHIBIT_OF[name]} {name}" if name in EXHIBIT_OF else name: tuple(
+            "●" if question in failed else "–" for question in QUESTIONS
+        )
+        for name, failed in found.items()
+    }
+    return ResultTable(
+        columns=tuple(QUESTIONS.values()),
+        rows=rows,
+        head="exhibit",
+        caption="● The question finds it. The number is that of the exhibit.",
+    )
 
 
 @styled
