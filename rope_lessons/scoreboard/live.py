@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -112,15 +112,44 @@ def percent(
     Chapter 05.
     """
     check_choice("metric", metric, METRICS)
-    texts = texts.to(next(model.parameters()).device)
     if metric == "needle":
-        asked = [passkey_windows(texts[:, : length + 1], depth) for depth in Settings().depths]
-        found = [_hits(model, plan, tokens, attend)[:, -DIGITS:].all(dim=1) for tokens in asked]
-        return 100 * torch.cat(found).double().mean().item()
+        found = digits(model, plan, texts, length, attend=attend)
+        return 100 * found.all(dim=2).double().mean().item()
+    texts = texts.to(next(model.parameters()).device)
     hits = _hits(model, plan, cut(texts, length), attend).reshape(len(texts), -1)
     if metric == "far copies":
         hits = hits[far_copies(texts, RUNGS["small"].train_length)[0].to(hits.device)]
     return 100 * hits.mean().item()
+
+
+def digits(
+    model: nn.Module,
+    plan: Scheme | Plan,
+    texts: Tensor,
+    length: int,
+    depths: Sequence[float] | None = None,
+    *,
+    attend: Callable[..., Tensor] | None = None,
+) -> Tensor:
+    """Which of a needle's five digits a model has right, bool ``(depths, documents, 5)``.
+
+    Args:
+        model: of :func:`load`.
+        plan: a scheme for all layers, or one for each.
+        texts: of :func:`windows`, or some of them.
+        length: that the model reads at once.
+        depths: where the needle is hidden, 0 for the begin of the text and 1 for right before the question; those of
+            the scoreboard by default.
+        attend: an attention of one's own, ``(q, k, v, scheme)``; that of the package by default.
+
+    Raises:
+        ValueError: a length without room for needle and question.
+
+    Chapter 08.
+    """
+    texts = texts.to(next(model.parameters()).device)
+    asked = [passkey_windows(texts[:, : length + 1], d) for d in (Settings().depths if depths is None else depths)]
+    return torch.stack([_hits(model, plan, tokens, attend)[:, -DIGITS:].bool() for tokens in asked])
 
 
 def by_place(model: nn.Module, plan: Scheme | Plan, texts: Tensor, parts: int = 16) -> Tensor:
