@@ -100,11 +100,11 @@ def test_rows_of_the_scoreboard() -> None:
     assert "would pass" not in found.caption
     beyond = Table([{**line("rope", "needle", 512, 0.9), "low": 0.66, "high": 1.14}])
     found = scoreboard.scoreboard_table(beyond, {"rope": "plain"}, columns=[("needle", 512)])
-    assert found.below == {("plain", 0): "66 to 100"}
+    assert found.below == {("plain", 0): "66–100"}
     assert "over seeds and documents; where ± would pass 0 or 100, the two ends stand instead" in found.caption
     narrow = Table([{**line("rope", "needle", 512, 0.0014), "low": -0.002, "high": 0.0042}])
     found = scoreboard.scoreboard_table(narrow, {"rope": "plain"}, columns=[("needle", 512)])
-    assert found.below == {("plain", 0): "0 to 0.4"}, "the mean, 0.1, lies between"
+    assert found.below == {("plain", 0): "0–0.4"}, "the mean, 0.1, lies between"
     # What a row has not been asked, as a learned table beyond its end, is a dash.
     found = scoreboard.scoreboard_table(BOARD, names, columns=[("natural", 64), ("needle", 512)])
     assert repr(found).splitlines()[-1].split() == ["YaRN", "58.0", "–"]

@@ -121,10 +121,10 @@ def _ends(low: float, high: float) -> str:
     """The ends of an interval that was cut at 0 or at 100: with a decimal where it is narrow.
 
     >>> _ends(0.0, 0.31), _ends(17.1, 94.7), _ends(97.24, 100.0)
-    ('0 to 0.3', '17 to 95', '97.2 to 100')
+    ('0–0.3', '17–95', '97.2–100')
     """
     digits = 1 if high - low < 5 else 0
-    return " to ".join(f"{end:.0f}" if end in (0, 100) else f"{end:.{digits}f}" for end in (low, high))
+    return "–".join(f"{end:.0f}" if end in (0, 100) else f"{end:.{digits}f}" for end in (low, high))
 
 
 def _asked(lines: Table, row: str, metric: str, length: int) -> tuple[float, float, float] | None:
