@@ -32,10 +32,12 @@ from rope_lessons.rerope import leaky_distance, smooth_leaky_distance
 from rope_lessons.stored import Table
 
 __all__ = [
+    "rerope_cache",
     "rerope_corner",
     "rerope_coverage",
     "rerope_lengths",
     "rerope_matrix",
+    "rerope_places",
     "rerope_recall",
     "rerope_relatives",
     "rerope_split",
@@ -45,16 +47,16 @@ __all__ = [
 COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 
 
-def _square(x: float, y: float, tint: str) -> Any:
+def _square(x: float, y: float, tint: str, edge: str = "white") -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=tint, edgecolor="white", linewidth=1)
+    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=tint, edgecolor=edge, linewidth=1)
 
 
 @styled
 def rerope_split(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, str]:
     """The causal triangle as a near band and a far triangle."""
-    figure, axis = new_figure(height=4.2, width=4.6)
+    figure, axis = new_figure(height=3.6, width=4.2)
     index = torch.arange(length)
     for i in range(length):
         for j in range(i + 1):
@@ -71,6 +73,55 @@ def rerope_split(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, s
     alt = f"""The lower triangle of {length} queries and {length} keys. A band of {window} cells beside the diagonal is
         marked n for near; the triangle below it is marked f for far. Two lines show that the far cells are the lower
         triangle of a smaller square: queries {window} to {length - 1} against keys 0 to {length - 1 - window}."""
+    return figure, alt
+
+
+@styled
+def rerope_cache(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, str]:
+    """What a cache holds at one step of decoding, and what that step reads of it."""
+    figure, axis = new_figure(height=1.3)
+    for row, tint in enumerate((TINTS["far"], TINTS["near"])):
+        for j in range(row * (length - window), length):
+            read = (j >= length - window) == (row == 1)
+            axis.add_patch(_square(j, row, tint if read else "none", "black" if read else GREY))
+            axis.text(j, row, str(j), ha="center", va="center", fontsize=12, color="black" if read else GREY)
+    axis.set(xlim=(-0.6, length - 0.4), ylim=(1.6, -0.6), aspect="equal")
+    axis.set_yticks([0, 1], ["far-ready", "near-ready"])
+    axis.set_xticks([])
+    axis.tick_params(length=0)
+    for side in axis.spines.values():
+        side.set_visible(False)
+    axis.grid(False)
+    alt = f"""Two rows of keys. The cache holds all {length} keys far-ready, and keys {length - window} to {length - 1}
+        near-ready as well. Filled, which the step reads: far-ready 0 to {length - window - 1} and near-ready
+        {length - window} to {length - 1}. The far-ready copies of {length - window} to {length - 1} wait."""
+    return figure, alt
+
+
+@styled
+def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
+    """Needles found, by where they were hidden: at the start, and then by quarters to right before the question.
+
+    Args:
+        found: percent of the needles at each of the five places, for each name.
+    """
+    places = ["at the\nstart", "¼", "in the\nmiddle", "¾", "before the\nquestion"]
+    figure, axis = new_figure(height=3.1)
+    styles: tuple[dict[str, Any], ...] = (
+        {"color": GREY, "marker": "o"},
+        {"color": ORANGE, "marker": "s"},
+        {"color": SKY, "marker": "D", "linewidth": 7, "markersize": 12, "alpha": 0.5},
+        {"color": BLUE, "marker": "^"},
+    )
+    for (name, values), style in zip(found.items(), styles, strict=False):
+        axis.plot(range(len(places)), values, label=name, **style)
+    axis.set_xticks(range(len(places)), places)
+    axis.set(ylim=(-5, 108), yticks=[0, 50, 100], ylabel="needles found, %")
+    axis.grid(axis="x", visible=False)
+    legend_below(figure, axis)
+    said = "; ".join(f"{name}: {spoken(values, 0)}" for name, values in found.items())
+    alt = f"""Percent of the needles found against where they were hidden, at five places from the start of the text to
+        right before the question. {said}."""
     return figure, alt
 
 
@@ -100,7 +151,7 @@ def rerope_relatives(
     window: int = 16, group: int = 8, chunk: int | None = None, query: int = 118
 ) -> tuple[MatplotlibFigure, str]:
     """The distances that one query is shown: Leaky ReRoPE, Self-Extend, and with ``chunk`` dual chunk attention."""
-    figure, axis = new_figure(height=4.2)
+    figure, axis = new_figure(height=3.4)
     key = torch.arange(query + 1)
     distance = query - key
     grouped = query // group - key // group + window - window // group
@@ -181,7 +232,7 @@ def rerope_coverage(
         train_length, length: of the texts in training and at test.
     """
     ks = list(next(iter(found.values())))
-    figure, axis = new_figure(height=0.85 * len(found) + 1.0)
+    figure, axis = new_figure(height=0.66 * len(found) + 0.6)
     said = []
     for row, (window, by_k) in enumerate(found.items()):
         for column, (k, percent) in enumerate(by_k.items()):
@@ -252,13 +303,25 @@ def rerope_recall(
 # --- the explorable: the matrix of relative positions, bent by the reader ------------------------------------------
 
 TOKENS, TRAINED, CELL, LEFT, TOP = 10, 6, 34, 10, 62
-AXIS, HEIGHT = 600, 120  # of the curve below the matrix: its zero line, and the height of a distance of 10
-TINTS = {"near": "#cfe6f5", "far": "#fdeab8", "beyond": "#f0a585"}
+AXIS, HEIGHT = 190, 130  # of the curve beside the matrix: its zero line, and the height of a distance of 10
+TINTS = {"near": "#cfe6f5", "far": "#fdeab8", "beyond": "#f0a585", "squeezed": "#e4e4e4"}
+EDGES = {  # on a dark ground some of the tints are close
+    "beyond": f' stroke="{RED}" stroke-width="2"',
+    "squeezed": f' stroke="{PURPLE}" stroke-width="2" stroke-dasharray="5 3"',
+}
+STYLE = """
+.rl-bend{display:flex;flex-wrap:wrap;align-items:center;justify-content:center;gap:0 20px}
+.rl-bend svg{flex:1 1 300px;max-width:400px;height:auto}
+"""
 
 
 def _kind(distance: int, window: int, slope: float) -> str:
     bent = float(leaky_distance(torch.tensor(distance), window, slope))
-    return "beyond" if bent > TRAINED - 1 + 1e-9 else "near" if distance < window else "far"
+    if bent > TRAINED - 1 + 1e-9:
+        return "beyond"
+    if distance == 1 and bent < 1:
+        return "squeezed"
+    return "near" if distance < window else "far"
 
 
 def _cells(kind: str, window: int, slope: float) -> str:
@@ -271,13 +334,8 @@ def _cells(kind: str, window: int, slope: float) -> str:
     )
 
 
-def _edge(kind: str) -> str:
-    """What was never seen has an edge as well: on a dark ground two of the tints are close."""
-    return f' stroke="{RED}" stroke-width="2"' if kind == "beyond" else ""
-
-
-def _number(value: float, digits: int = 2) -> str:
-    return f"{round(value + 1e-9, digits):g}"
+def _number(value: float) -> str:
+    return f"{round(value + 1e-9, 2):g}"
 
 
 def _method(window: int, slope: float) -> str:
@@ -291,9 +349,14 @@ def _method(window: int, slope: float) -> str:
 
 
 def _title(window: int, slope: float) -> str:
-    largest = float(leaky_distance(torch.tensor(TOKENS - 1), window, slope))
-    beyond = sum(TOKENS - d for d in range(TOKENS) if _kind(d, window, slope) == "beyond")
-    return f"{_method(window, slope)}: up to {_number(largest)}, {beyond} cells unseen"
+    return f"{_method(window, slope)}: up to {_number(float(leaky_distance(torch.tensor(TOKENS - 1), window, slope)))}"
+
+
+def _counts(window: int, slope: float) -> str:
+    kinds = [_kind(i - j, window, slope) for i in range(TOKENS) for j in range(i + 1)]
+    beyond, squeezed = kinds.count("beyond"), kinds.count("squeezed")
+    also = f", {squeezed} neighbours squeezed" if squeezed else ""
+    return f"{beyond} cell{'s' * (beyond != 1)} unseen{also}"
 
 
 def _curve(window: int, slope: float) -> str:
@@ -304,30 +367,31 @@ def _curve(window: int, slope: float) -> str:
 MATRIX_SCRIPT = r"""
     const w = value.window, s = value.slope / 12, size = 10, seen = 5;
     const g = (x) => x < w ? x : w + s * (x - w);
-    const show = (x, digits) => String(Number((x + 1e-9).toFixed(digits)));
-    const kind = (d) => g(d) > seen + 1e-9 ? "beyond" : d < w ? "near" : "far";
-    const cells = { near: "", far: "", beyond: "" };
-    let beyond = 0;
+    const show = (x) => String(Number((x + 1e-9).toFixed(2)));
+    const kind = (d) => g(d) > seen + 1e-9 ? "beyond" : d === 1 && g(1) < 1 ? "squeezed" : d < w ? "near" : "far";
+    const cells = { near: "", far: "", beyond: "", squeezed: "" }, counts = { near: 0, far: 0, beyond: 0, squeezed: 0 };
     for (let i = 0; i < size; i++) for (let j = 0; j <= i; j++) {
       cells[kind(i - j)] += `M${10 + 34 * j} ${62 + 34 * i}h33v33h-33z`;
-      if (kind(i - j) === "beyond") beyond++;
+      counts[kind(i - j)]++;
     }
     for (const name in cells) svg.querySelector(".cells-" + name).setAttribute("d", cells[name]);
-    for (const text of svg.querySelectorAll("text[data-d]")) text.textContent = show(g(Number(text.dataset.d)), 1);
+    for (const text of svg.querySelectorAll("text[data-d]")) text.textContent = show(g(Number(text.dataset.d)));
     const points = [];
     for (let d = 0; d < size; d++) {
-      points.push(`${(20 + 34 * d).toFixed(1)} ${(600 - 12 * Math.min(g(d), 10)).toFixed(1)}`);
+      points.push(`${(20 + 34 * d).toFixed(1)} ${(190 - 13 * Math.min(g(d), 10)).toFixed(1)}`);
     }
     svg.querySelector(".curve").setAttribute("d", "M" + points.join("L"));
     const method = s === 1 || w >= size ? "RoPE" : s === 0 ? (w ? "ReRoPE" : "no order") :
       w === 0 ? "PI" : "Leaky ReRoPE";
-    svg.querySelector(".title").textContent = `${method}: up to ${show(g(size - 1), 2)}, ${beyond} cells unseen`;
+    svg.querySelector(".title").textContent = `${method}: up to ${show(g(size - 1))}`;
+    const also = counts.squeezed ? `, ${counts.squeezed} neighbours squeezed` : "";
+    svg.querySelector(".counts").textContent = `${counts.beyond} cell${counts.beyond === 1 ? "" : "s"} unseen${also}`;
     const parts = [1, 2, 3, 4, 6, 12].find((n) => value.slope * n % 12 === 0);
     write("slope", parts === 1 ? String(value.slope / 12) : `${value.slope * parts / 12}/${parts}`);
 """
 
 
-def rerope_matrix(window: int = 4, twelfths: int = 12) -> Explorable:
+def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
     """The matrix of relative positions of ten tokens for a model trained on six, and the map behind it.
 
     Args:
@@ -336,50 +400,53 @@ def rerope_matrix(window: int = 4, twelfths: int = 12) -> Explorable:
     """
     slope = twelfths / 12
     tints = "".join(
-        f'<path class="cells-{kind}" d="{_cells(kind, window, slope)}" fill="{tint}"{_edge(kind)}/>'
+        f'<path class="cells-{kind}" d="{_cells(kind, window, slope)}" fill="{tint}"{EDGES.get(kind, "")}/>'
         for kind, tint in TINTS.items()
     )
     bent = leaky_distance(torch.arange(TOKENS), window, slope).tolist()
     numbers = "".join(
         f'<text x="{LEFT + CELL * j + 16.5:g}" y="{TOP + CELL * i + 22}" text-anchor="middle" data-d="{i - j}">'
-        f"{_number(bent[i - j], 1)}</text>"
+        f"{_number(bent[i - j])}</text>"
         for i in range(TOKENS)
         for j in range(i + 1)
     )
     legend = "".join(
-        f'<rect x="196" y="{y}" width="18" height="18" fill="{TINTS[kind]}"{_edge(kind)}/>'
-        f'<text x="220" y="{y + 15}">{name}</text>'
+        f'<rect x="176" y="{y}" width="18" height="18" fill="{TINTS[kind]}"{EDGES.get(kind, "")}/>'
+        f'<text x="200" y="{y + 15}">{name}</text>'
         for y, kind, name in (
-            (44, "near", "in the window"),
-            (68, "far", "beyond the window"),
-            (92, "beyond", "never seen"),
+            (60, "near", "in the window"),
+            (84, "far", "beyond the window"),
+            (108, "beyond", "never seen"),
+            (132, "squeezed", "neighbours squeezed"),
         )
     )
     end, seen = 20 + 34 * (TOKENS - 1), AXIS - HEIGHT * (TRAINED - 1) / 10
+    look = 'width="360" style="background:none" font-family="sans-serif" font-size="14" fill="#1a1a1a"'
     svg = (
-        '<svg viewBox="0 0 360 640" style="width:100%;max-width:520px;height:auto;background:none;display:block;'
-        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
-        f'<text x="10" y="24" font-weight="bold" font-size="15" class="title">{_title(window, slope)}</text>'
-        f"{tints}{numbers}{legend}"
-        f'<text x="20" y="{AXIS - HEIGHT - 36}">distance shown, against distance in the text</text>'
+        f'<div class="rl-bend"><svg viewBox="0 0 360 406" {look}>'
+        f'<text x="10" y="20" font-weight="bold" font-size="15" class="title">{_title(window, slope)}</text>'
+        f'<text x="10" y="42" class="counts">{_counts(window, slope)}</text>{tints}{numbers}{legend}</svg>'
+        f'<svg viewBox="0 0 360 216" {look}>'
+        f'<text x="20" y="{AXIS - HEIGHT - 26}">distance shown, against distance in the text</text>'
         f'<path d="M20 {AXIS - HEIGHT}V{AXIS}H{end}" fill="none" stroke="#1a1a1a"/>'
         f'<path d="M20 {AXIS}L{end} {AXIS - HEIGHT * 0.9:g}" stroke="{GREY}" stroke-dasharray="3 4"/>'
         f'<path d="M20 {seen:g}H{end}" stroke="{RED}" stroke-width="2" stroke-dasharray="8 4"/>'
         f'<text x="28" y="{seen - 8:g}" fill="#a33c00">largest in training: {TRAINED - 1}</text>'
         f'<path class="curve" d="{_curve(window, slope)}" fill="none" stroke="{BLUE}" stroke-width="4"/>'
         f'<text x="20" y="{AXIS + 20}" text-anchor="middle">0</text>'
-        f'<text x="{end}" y="{AXIS + 20}" text-anchor="middle">{TOKENS - 1}</text></svg>'
+        f'<text x="{end}" y="{AXIS + 20}" text-anchor="middle">{TOKENS - 1}</text></svg></div>'
     )
-    alt = f"""The lower triangle of ten tokens with the distance that RoPE is shown in each cell, and below it that
+    alt = f"""The lower triangle of ten tokens with the distance that RoPE is shown in each cell, and beside it that
         distance as a curve. The model was trained on {TRAINED} tokens, so distances up to {TRAINED - 1} are known. At
-        the start the slope is 1: every cell holds the true distance, and the ten cells with 6 to 9 in the lower left
-        corner are marked as never seen. With a window of 4 and the slope 0, the corner holds 4 everywhere; with the
-        slope 1/4 it holds 4.5 to 5.3."""
-    caption = f"""A model trained on {TRAINED} tokens reads {TOKENS}. Set the slope to 0: ReRoPE, and the corner is
-        known again. Set the window to 0 and the slope to 1/2: PI, and nothing stays as it is. Then look for the largest
-        slope that leaves no cell unseen, with a window of 3, and with a window of 1."""
+        the start the window is 4 and the slope 0: the lower left corner holds 4 everywhere, and no cell is unseen. With
+        the slope 1 every cell holds the true distance, and the ten cells with 6 to 9 in the corner are marked as never
+        seen. With a window of 0 and the slope 1/2 no cell is unseen, but the nine neighbours are marked as squeezed:
+        they are shown half a step apart."""
+    caption = f"""A model trained on {TRAINED} tokens reads {TOKENS}, here with ReRoPE. Slope 1 is plain RoPE. Window 0
+        and slope 1/2 is PI: nothing unseen, and every neighbour at half a step. What is the largest slope that leaves
+        no cell unseen, with a window of 3, and of 1?"""
     knobs = (
         Knob("window", "window w", 0, TOKENS, window),
         Knob("slope", "slope beyond it", 0, 12, twelfths),
     )
-    return Explorable("rerope-matrix", alt, caption, knobs, svg, MATRIX_SCRIPT)
+    return Explorable("rerope-matrix", alt, caption, knobs, svg, MATRIX_SCRIPT, STYLE)

@@ -11,7 +11,8 @@ class Drawn:
     """The parts of its picture, by their class."""
 
     def __init__(self, shown: Explorable):
-        self.parts = {part.get("class"): part for part in ElementTree.fromstring(shown.svg).iter()}
+        self.every = list(ElementTree.fromstring(shown.svg).iter())
+        self.parts = {part.get("class"): part for part in self.every}
 
     def text(self, name: str) -> str:
         return self.parts[name].text or ""
