@@ -393,8 +393,8 @@ def test_the_gaps_do_most_of_it():
     assert shown in LESSON
     gaps = [[by_seed(row).get(seed, 0.0) for row in (FIXED, *JITTERED)] for seed in by_seed(MOVING)]
     assert all(needle > max(others) for needle, others in zip(by_seed(MOVING).values(), gaps, strict=True))
-    assert sum(84 <= round(needle) <= 94 for needle in found[MOVING]) == len(found[MOVING]) - 1 == 3
-    assert "finds 84 to 94 % of the needles in three seeds of four and 60 % in the fourth" in LESSON
+    assert sum(84 <= round(needle) <= 99 for needle in found[MOVING]) == len(found[MOVING]) - 1 == 4
+    assert "finds 84 to 99 % of the needles in four seeds of five and 60 % in the other" in LESSON
     assert [by_seed(JITTERED[0])[seed] > needle for seed, needle in by_seed(FIXED).items()].count(True) == 2
     assert "than the fixed one in two seeds of three" in LESSON
     paired = ahead()
@@ -473,8 +473,8 @@ def test_the_moving_window_against_its_cut():
         [board(MOVING, metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
         for metric in ("natural", "far copies")
     )
-    assert natural == [-1.0, -1.3, -0.7]
-    assert "1.0 point behind on all bytes (0.7 to 1.3) and level on far copies" in LESSON
+    assert natural == [-1.0, -1.2, -0.7]
+    assert "1.0 point behind on all bytes (0.7 to 1.2) and level on far copies" in LESSON
     (line,) = BOARD.where(rung="small", row=MOVING, metric="needle", length=512)
     needle = [100 * line[f"ahead_{end}"] for end in ("mean", "low", "high")]
     assert "{:.0f} points more than the cut ({:.0f} to {:.0f})".format(*needle) in LESSON
