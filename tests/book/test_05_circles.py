@@ -788,11 +788,11 @@ def test_hands_slowed_are_counted():
     assert "slows two more hands than the switch: pair 1, and pair 2 almost by the whole factor" in TEXT
     assert float(ramp[2] / plain[2]) == pytest.approx(1 / 8, abs=0.006)
     shown = rl.figures.dials_explorable(methods={"switch": lambda factor: switch}, method="switch", length=64)
-    assert "No hand shows a new angle within 64 tokens. 5 of 8 turn slower than in training." in shown.svg
+    assert "No hand shows a new angle within 64 tokens. 5 of 8 turn slower than in training." in shown.says
     one = rl.figures.dials_explorable(
         methods={"one": lambda factor: torch.cat([plain[:3] / 8, plain[3:4], plain[4:] / 8])}, method="one"
     )
-    assert "1 of 8 hands shows new angles within 512 tokens. 7 of 8 turn slower" in one.svg
+    assert "1 of 8 hands shows new angles within 512 tokens. 7 of 8 turn slower" in one.says
 
 
 def test_the_lists_of_phi():
