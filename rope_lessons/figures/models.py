@@ -275,7 +275,7 @@ class ModelGallery:
 
     def _group(self, title: str, of: Sequence[Released]) -> str:
         """A picture for each model; a single one where all layers of all of them are drawn alike."""
-        alike = title.startswith("All layers alike")
+        alike = len({_bar(layer, 0) + _turning(layer) for model in of for layer in model.layers}) == 1 < len(of)
         one = f'<div class="rl-one">{_strip(of[0].layers[:1] * 32, alike_said(of))}</div>' if alike else ""
         cards = "".join(self._card(model, not alike) for model in of)
         count = f": {len(of)} models" if alike else ""

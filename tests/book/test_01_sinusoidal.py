@@ -20,7 +20,7 @@ from rope_lessons.figures import sinusoidal as figures
 from rope_lessons.figures.scoreboard import measured
 from rope_lessons.scoreboard import hits
 from rope_lessons.stored import results
-from tools.myst import Directive, walk
+from tests.book.cells import run_cells
 from tools.project import ROOT
 
 # torch.func's first derivative calls torch.jit.script inside PyTorch.
@@ -672,15 +672,8 @@ def test_the_cliff_of_the_language_model():
 
 @functools.cache
 def cells() -> dict[str, Any]:
-    """What the lesson's cells have made when the copiers have been tested, as on a machine without a GPU."""
-    made: dict[str, Any] = {}
-    torch.set_default_dtype(torch.float32)
-    for block in walk(TEXT, 1, PAGE):
-        if isinstance(block, Directive) and block.name == "code-cell":
-            exec(block.body.replace("torch.cuda.is_available()", "False"), made)
-            if "every" in made:
-                break
-    return made
+    """What the lesson's cells have made when the copiers have been tested."""
+    return run_cells(PAGE, until="every")
 
 
 def test_equal_words_and_no_others_have_equal_outputs():

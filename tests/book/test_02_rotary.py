@@ -15,7 +15,7 @@ import rope_lessons as rl
 from rope_lessons.figures import rotary as figures
 from rope_lessons.figures.scoreboard import measured
 from rope_lessons.stored import results
-from tools.myst import Directive, walk
+from tests.book.cells import run_cells
 
 PAGE = Path(__file__).parents[2] / "book" / "02_rotary.md"
 TEXT = PAGE.read_text("utf8")
@@ -250,15 +250,8 @@ def test_library_partial_rotary(config, share):
 
 @functools.cache
 def cells() -> dict[str, Any]:
-    """What the lesson's cells have made when the copiers have been tested, as on a machine without a GPU."""
-    made: dict[str, Any] = {}
-    torch.set_default_dtype(torch.float32)
-    for block in walk(TEXT, 1, PAGE):
-        if isinstance(block, Directive) and block.name == "code-cell":
-            exec(block.body.replace("torch.cuda.is_available()", "False"), made)
-            if "last_token" in made:
-                break
-    return made
+    """What the lesson's cells have made when the copiers have been tested."""
+    return run_cells(PAGE, until="last_token")
 
 
 def test_the_copiers():
