@@ -26,9 +26,9 @@ from torch import Tensor
 
 from experiments import command
 from experiments.result import Result
+from experiments.scoreboard_jobs import STORED, kept_model
 from experiments.trained import Models, about, attend_fast, evaluation_windows, measure, surroundings
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
-from rope_lessons.lab import sizes
 from rope_lessons.models import byte_lm
 from rope_lessons.scoreboard import hits, live, table
 from rope_lessons.scoreboard.recipe import RUNGS
@@ -40,7 +40,6 @@ DIM, N, LONG = CONFIG.head_dim, CONFIG.length, 512
 LENGTHS = (64, 128, 256, 512)
 WINDOW, SLOPE, BASE = 16, 16, 80_000.0  # the rule of article 13 for N = 64 and a factor of 8, and its larger base
 SHIFTS = (0, 2, 4, 6, 8)  # of the staircases
-KEPT = Path(__file__).parent / "stored" / "scoreboard" / "small"  # where the scoreboard keeps weights of seed 0
 ROUNDED, TEXTS = "invleaky-w16-logn", 16  # its training that is rounded, and on how many of its texts
 BY_SEED = {
     "invleaky-w16-logn": "invleaky-w16-logn",
@@ -202,8 +201,7 @@ def staircases_of(model: byte_lm.ByteLM, windows: Tensor) -> Iterator[dict]:
 def of_the_scoreboard(training: str, texts: Tensor) -> Iterator[dict]:
     """Seed 0 of a training of the scoreboard, with RoPE at test, rounded or not, with ReRoPE, and its cut."""
     recipe = RUNGS["small"]
-    model = sizes.build(recipe.config, recipe.seed, recipe.row.method.train, torch.device("cpu"))
-    byte_lm.fill(model, KEPT / training / "seed-0.safetensors")
+    model = kept_model(training)
     knobs: dict[str, Any] = {"dim": recipe.config.head_dim, "scale": LOG}
     plain = scheme("rope", **knobs)
     ways: dict[str, tuple[Scheme, Callable[..., Tensor] | None]] = {
@@ -218,7 +216,7 @@ def of_the_scoreboard(training: str, texts: Tensor) -> Iterator[dict]:
         yield {"seed": 0, "training": training, "way": way, "documents": len(texts), "length": length, **found}
 
 
-def each_seed(folder: Path = KEPT) -> Iterator[dict]:
+def each_seed(folder: Path = STORED / "small") -> Iterator[dict]:
     """Percent right at 512 for every seed of the scoreboard's rows, from its stored bits."""
     questions = table.questions(live.windows(), Settings(), Settings().lengths)
     for row, training in BY_SEED.items():

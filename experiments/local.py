@@ -28,10 +28,10 @@ from torch import Tensor
 
 from experiments import command
 from experiments.result import Result
+from experiments.scoreboard_jobs import kept_model
 from experiments.trained import Models, evaluation_windows, measure, surroundings, training_text
 from rope_lessons import attention
-from rope_lessons.lab import sizes
-from rope_lessons.lab.table.passkey import QUESTION, passkey_windows
+from rope_lessons.lab.table.passkey import last_digit, passkey_windows
 from rope_lessons.local import alibi_slopes
 from rope_lessons.methods import METHODS, Method
 from rope_lessons.models import byte_lm, recall
@@ -55,7 +55,6 @@ ROWS: dict[str, Method] = {
 TRAIN: dict[str, Plan] = {name: row.train for name, row in ROWS.items()} | {"window": ROWS["window"].test}
 SWAPS = {"start": recall.START, "newline": ord("\n"), "e": ord("e"), "its own": None}  # None: the text's own byte
 FIT_STEPS = 120  # of the learned sinks: four texts of 256 bytes each
-KEPT = Path(__file__).parent / "stored" / "scoreboard" / "small"  # where the scoreboard keeps weights of seed 0
 HYBRIDS = ("hwfa-w16", "hwfa2-w16-logn")  # its trainings that lose a part at test
 WITHOUT_START = "rope without start"  # the same training as "rope", but no start byte: has it a sink?
 
@@ -281,8 +280,7 @@ def hybrid_rows(texts: int) -> list[dict]:
     recipe, read, rows = RUNGS["small"], live.windows()[:texts], []
     for training in HYBRIDS:
         method = recipe.rows[training].method
-        model = sizes.build(recipe.config, 0, method.train, torch.device("cpu"))
-        byte_lm.fill(model, KEPT / training / "seed-0.safetensors")
+        model = kept_model(training)
         tests = {"as the method says": method.test, "no log n": tuple(row.replace(scale=None) for row in method.test)}
         if method.test != method.train:
             tests["no switch"] = method.train
@@ -297,8 +295,7 @@ def hybrid_rows(texts: int) -> list[dict]:
 def on_the_digit(model: torch.nn.Module, plan: Plan, texts: Tensor) -> list[float]:
     """Percent of the weight, by the heads of the layer that sees everything, on the last digit in a text's middle."""
     tokens = passkey_windows(texts, 0.5)
-    line = QUESTION.format("12345").encode()
-    place = torch.tensor([bytes(row).index(line[: -len("12345")]) + len(line) - 1 for row in tokens.tolist()])
+    place = last_digit(tokens)
     (full,) = (n for n, row in enumerate(plan) if row.visible_window is None)
     weights, _ = live.attended(model, plan, tokens[:, :-1])
     found = weights[full, torch.arange(len(place)), :, -1, place].mean(dim=0)

@@ -223,13 +223,29 @@ def tested(
     weights, wanted = job.path(folder, "safetensors"), training.identity(job.recipe, corpus.about["sha256"])
     last = checkpoint.path_of(job.checkpoints(options.models), job.recipe.steps)
     if weights.exists() and not last.exists():
-        tensors, told, _ = checkpoint.read_tensors(weights, FORMAT)
+        model, told = with_weights(job, weights)
         if not checkpoint.differences(json.loads(told["recipe"]), wanted):
-            model = sizes.build(job.recipe.config, job.seed, job.recipe.row.method.train, "cpu")
-            model.load_state_dict({name: weight.float() for name, weight in tensors.items()})
-            return model.eval(), told["checkpoint"]
+            return model, told["checkpoint"]
     found = trained(job, options, corpus, end)
     return None if found is None else (model_of(found), found.sha256)
+
+
+def with_weights(job: Job, path: Path) -> tuple[nn.Module, dict[str, str]]:
+    """The model of a job with the weights of a file, and what the file says of them.
+
+    Raises:
+        Refusal: a file that is not there, or is damaged.
+    """
+    tensors, told, _ = checkpoint.read_tensors(path, FORMAT)
+    model = sizes.build(job.recipe.config, job.seed, job.recipe.row.method.train, "cpu")
+    model.load_state_dict({name: weight.float() for name, weight in tensors.items()})
+    return model.eval(), told
+
+
+def kept_model(training: str) -> nn.Module:
+    """The first seed of a training of the first rung, from the weights that the book keeps (rows.WEIGHTS)."""
+    job = Job("small", training, 0)
+    return with_weights(job, job.path(STORED, "safetensors"))[0]
 
 
 def model_of(found: checkpoint.Checkpoint) -> nn.Module:

@@ -102,13 +102,11 @@ def lab_looks_back() -> list[int]:
 
 def _lab_weights(windows: list[int | None]) -> tuple[Tensor, Tensor]:
     """Weights ``(layers, texts, heads, queries, keys)``, and where the last digit of each text's needle stands."""
-    from rope_lessons.lab.table.passkey import QUESTION, passkey_windows
+    from rope_lessons.lab.table.passkey import last_digit, passkey_windows
     from rope_lessons.scoreboard import live
 
     tokens = passkey_windows(live.windows()[:4, : LAB_LENGTH + 1], 0.5)
-    asked = [bytes(row).index(QUESTION.split("{")[0].encode()) for row in tokens.tolist()]
-    digit = torch.tensor([place + len(QUESTION.format("12345")) - 1 for place in asked])
-    return live.attended(live.load(), lab_plan(windows), tokens[:, :-1])[0], digit
+    return live.attended(live.load(), lab_plan(windows), tokens[:, :-1])[0], last_digit(tokens)
 
 
 def _lab(answer: Any) -> str:

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import rope_lessons as rl
+from experiments.scoreboard_jobs import kept_model
 from rope_lessons.exercises.local import lab_heads, lab_looks_back, lab_plan
 from rope_lessons.figures import local as figures
-from rope_lessons.lab import sizes
 from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.scoreboard import hits, live, table
@@ -752,11 +752,8 @@ def test_hybrids_lose_a_part():
 
 def test_without_the_switch_hwfa2_finds_only_what_is_near():
     """Recomputed: of the needles that are not right before the question, none."""
-    folder = Path(__file__).parents[2] / "experiments" / "stored" / "scoreboard" / "small"
-    recipe = RUNGS["small"]
-    plan = recipe.rows["hwfa2-w16-logn"].method.train
-    model = sizes.build(recipe.config, 0, plan, torch.device("cpu"))
-    byte_lm.fill(model, folder / "hwfa2-w16-logn" / "seed-0.safetensors")
+    plan = RUNGS["small"].rows["hwfa2-w16-logn"].method.train
+    model = kept_model("hwfa2-w16-logn")
     found = {}
     for depth in (0.0, 0.5, 1.0):
         tokens = passkey_windows(live.windows()[:16], depth)

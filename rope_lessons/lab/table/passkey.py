@@ -38,3 +38,18 @@ def passkey_windows(windows: Tensor, depth: float) -> Tensor:
     found[:, begin : begin + needles.shape[1]] = needles
     found[:, size - questions.shape[1] :] = questions
     return found
+
+
+def last_digit(windows: Tensor) -> Tensor:
+    """Where the last digit of each window's needle stands, int64 ``(windows,)``.
+
+    Args:
+        windows: of :func:`passkey_windows`.
+
+    >>> window = torch.full((1, 33), ord("."))
+    >>> last_digit(passkey_windows(window, depth=0.5))
+    tensor([14])
+    """
+    before = QUESTION.format("").encode()
+    begin = [bytes(row).index(before) for row in windows.tolist()]
+    return torch.tensor(begin, device=windows.device) + len(before) + DIGITS - 1
