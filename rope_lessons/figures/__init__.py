@@ -25,6 +25,7 @@ from rope_lessons.figures.theme import BLUE, CYCLE, GREEN, GREY, ORANGE, PURPLE,
 with extra("book", "rope_lessons.figures"):
     import matplotlib
     from cycler import cycler
+    from matplotlib.colors import LinearSegmentedColormap, to_rgba
     from matplotlib.figure import Figure as MatplotlibFigure
 
 __all__ = [
@@ -76,6 +77,8 @@ CHAPTERS = (
 )
 
 SEQUENTIAL, DIVERGING = "viridis", "RdBu_r"
+# Small values let the page through, whatever its colour.
+CLEAR_TO_BLUE = LinearSegmentedColormap.from_list("clear to blue", [to_rgba(BLUE, 0), to_rgba(BLUE, 1)])
 
 WIDTH = 6.4  # inches, on a laptop's page and in notebooks
 PHONE = 4.4  # inches on a phone, where the picture has 340 px: type of 12 pt is 13 px high

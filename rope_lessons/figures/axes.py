@@ -13,7 +13,19 @@ from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
 from rope_lessons.axes import axial_frequencies, axial_positions, multimodal_positions
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, Explorable, Knob, legend_below, new_figure, spoken, styled
+from rope_lessons.figures import (
+    BLUE,
+    CLEAR_TO_BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Explorable,
+    Knob,
+    legend_below,
+    new_figure,
+    spoken,
+    styled,
+)
 from rope_lessons.figures.dial import DialRow, Dials
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table
@@ -63,7 +75,7 @@ def picture_kernels(side: int = 28) -> tuple[MatplotlibFigure, str]:
     figure, axes = new_figure(1, 3, height=2.7)
     found = kernels(side=side)
     for axis, (name, seen) in zip(axes, found.items(), strict=True):
-        axis.imshow(seen.clamp(min=0).numpy(), cmap="Blues", vmin=0, vmax=1)
+        axis.imshow(seen.clamp(min=0).numpy(), cmap=CLEAR_TO_BLUE, vmin=0, vmax=1)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
     middle = side // 2
@@ -165,7 +177,7 @@ def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int]) -> tuple[Matp
     figure, axes = new_figure(1, len(maps), height=2.6, squeeze=False)
     said = []
     for axis, (name, weights) in zip(axes.flat, maps.items(), strict=True):
-        axis.imshow(weights.numpy(), cmap="Blues", vmin=0)
+        axis.imshow(weights.numpy(), cmap=CLEAR_TO_BLUE, vmin=0)
         axis.plot(at[1], at[0], "s", color=ORANGE, markersize=7)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
@@ -220,7 +232,7 @@ def picture_diagonals(reach: int = 3) -> tuple[MatplotlibFigure, str]:
     side = 2 * reach + 1
     found = diagonals(reach)
     for axis, (name, seen) in zip(axes, found.items(), strict=True):
-        axis.imshow(seen.numpy(), cmap="Blues", vmin=0)
+        axis.imshow(seen.numpy(), cmap=CLEAR_TO_BLUE, vmin=0)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
     up, down = ([float(seen[place]) for seen in found.values()] for place in ((0, 0), (0, side - 1)))

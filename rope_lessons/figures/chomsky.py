@@ -14,6 +14,7 @@ from rope_lessons.chomsky import TASKS, Task, blind_accuracy
 from rope_lessons.chomsky.results import Row, score
 from rope_lessons.figures import (
     BLUE,
+    CLEAR_TO_BLUE,
     GREEN,
     GREY,
     ORANGE,
@@ -74,7 +75,7 @@ def chomsky_needs(
     )  # fmt: skip
     said = []
     for axis, name, matrix in zip(axes, tasks, found, strict=True):
-        axis.imshow(matrix, cmap="Blues", vmin=-0.1, vmax=1.6, aspect="auto")
+        axis.imshow(matrix, cmap=CLEAR_TO_BLUE, vmin=0, vmax=1, aspect="auto")
         axis.set_title(name.replace("_", " "), fontsize=12)
         axis.set_xticks(range(length), [str(i) for i in range(1, length + 1)])
         axis.set_yticks([])

@@ -8,12 +8,12 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure as MatplotlibFigure
 from torch import Tensor
 
 from rope_lessons.figures import (
     BLUE,
+    CLEAR_TO_BLUE,
     CYCLE,
     DIVERGING,
     GREEN,
@@ -46,8 +46,6 @@ __all__ = [
 ]
 
 EULER_GAMMA = 0.5772156649015329
-# Small values let the page through, whatever its colour.
-CLEAR_TO_BLUE = LinearSegmentedColormap.from_list("clear to blue", [to_rgba(BLUE, 0), to_rgba(BLUE, 1)])
 
 
 @styled
