@@ -771,9 +771,12 @@ def test_one_jump_finds_needles():
         assert share > 0.95 if depth == 1 else share == 0
     both = board(SCALED, "needle", 512), board(JUMP, "needle", 512)
     assert "{:.0f} % of the needles instead of {:.0f}".format(*both) in LESSON
-    assert "equal-mean" not in BOARD["row"]
-    assert "Equal means have no row: we measured them in encoders only." in LESSON
-    assert board("random-positions", "needle", 512) == 0 < 95 < board("random-positions", "needle", 64)
+    for row in ("random-positions", "equal-mean"):
+        assert board(row, "needle", 512) == 0 < 95 < board(row, "needle", 64)
+    assert BOARD.where(row="equal-mean")["seeds"][0] == 1
+    behind = board("equal-mean", "natural", 512, "ahead_mean"), board("equal-mean", "natural", 512, "ahead_high")
+    assert behind[1] < 0
+    assert f"they are {-behind[0]:.0f} points behind their own cut on all bytes" in LESSON
 
 
 def test_paired_differences_of_the_lesson():
