@@ -1,0 +1,90 @@
+"""Claims that models of the scoreboard decide, and the encoders of chapter 10. All from stored results."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from rope_lessons.scoreboard import hits, live, table
+from rope_lessons.scoreboard.scoring import Settings
+from rope_lessons.stored import results
+
+STORED = Path(__file__).resolve().parents[2] / "experiments" / "stored" / "scoreboard" / "small"
+BOARD = results("scoreboard")["rows"]
+ENCODERS = results("random_positions")
+
+
+def percent(row, metric, length, column="mean"):
+    return 100 * BOARD.where(rung="small", row=row, metric=metric, length=length)[column][0]
+
+
+@cache
+def questions():
+    return table.questions(live.windows(), Settings(), Settings().lengths)
+
+
+def bits(row, training=None):
+    return [hits.read(path)[1][row] for path in sorted((STORED / (training or row)).glob("seed-*.npz"))]
+
+
+def ahead(one, other, metric, length):
+    """Points by which a row is ahead of another one, with its 95 % interval: paired, on the seeds that both have."""
+    both = tuple(zip(*zip(bits(one), bits(other), strict=False), strict=True))
+    return [100 * x for x in table.measured(list(both[0]), questions()[metric, length], list(both[1]))]
+
+
+def losses(training, test, length):
+    return ENCODERS["controls"].where(training=training, test=test, length=length)["loss"]
+
+
+def test_sinusoidal_at_twice_the_length():
+    shown = [round(percent("sinusoidal", "natural", length), 1) for length in (64, 128, 512)]
+    assert shown == [60.3, 40.4, 20.9]
+    assert percent("sinusoidal", "natural", 128, "high") < percent("sinusoidal", "natural", 64, "low")
+    assert round(percent("rope", "natural", 128), 1) == 56.9
+    assert set(BOARD.where(row="sinusoidal", rung="small")["seeds"]) == {3}
+
+
+def test_learned_table_at_home_and_beyond():
+    mean, low, high = (round(x, 1) for x in ahead("learned", "sinusoidal", "natural", 64))
+    assert (mean, low, high) == (1.6, 1.2, 2.0)
+    with pytest.raises(ValueError, match="no row has"):
+        percent("learned", "natural", 128)
+    assert [round(percent(row, "natural", 512)) for row in ("learned-pi", "sinusoidal", "rope", "alibi")] == [
+        29, 21, 37, 63
+    ]  # fmt: skip
+
+
+def test_loss_of_alibi_and_of_added_sines_at_length():
+    alibi, sines = ([percent(row, "loss", length) / 100 for length in (64, 512)] for row in ("alibi", "sinusoidal"))
+    assert [round(x, 2) for x in (*alibi, *sines)] == [1.52, 1.42, 1.51, 3.39]
+    assert [round(percent("rope-window", "loss", length) / 100, 2) for length in (64, 512)] == [1.42, 1.35]
+
+
+def test_remedies_on_the_scoreboard():
+    rows = ("alibi", "sandwich", "rerope-w32", "rerope-w32-logn-test")
+    assert [round(percent(row, "needle", 512)) for row in rows] == [58, 61, 27, 88]
+    assert all(percent(row, "natural", 512) > percent("rope", "natural", 512) + 20 for row in rows)
+    assert all(percent(row, "needle", 64) > 90 for row in rows)
+
+
+def test_masked_language_model_with_a_window():
+    """Fifteen tokens to each side, three seeds, 64 bytes; and at 512 no other reading is better."""
+    lost = [
+        near - full for near, full in zip(losses("plain", "window 16", 64), losses("plain", "0, 1, 2", 64), strict=True)
+    ]
+    assert max(lost) < 0.012
+    near, full = losses("plain", "window 16", 512), losses("plain", "0, 1, 2", 512)
+    assert all(a + 0.4 < b for a, b in zip(near, full, strict=True))
+
+
+def test_largest_position_of_random_subsets():
+    """The range that is twice the test length is the best in each seed, of 1, 2, 4, 8 and 16 times."""
+    twice = losses("random, 1024", "grid", 512)
+    four = ENCODERS["rows"].where(encoding="rope", training="random", positions="grid", log_n=False, length=512)["loss"]
+    others = [losses(f"random, {places}", "grid", 512) for places in (512, 4096, 8192)]
+    for other in (four, *others):
+        assert all(a < b for a, b in zip(twice, other, strict=True))
+    at_home = [losses(f"random, {places}", "grid", 64) for places in (512, 1024, 4096)]
+    assert all(a < b < c for a, b, c in zip(*at_home, strict=True))
+    assert [round(2048 / length, 1) for length in (500, 1500)] == [4.1, 1.4]  # the published range
