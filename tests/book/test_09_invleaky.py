@@ -403,7 +403,9 @@ def test_the_gaps_do_most_of_it():
     )
     assert "by {} points on all bytes ({} to {}) and by {} on far copies ({} to {})".format(*sum(slopes, ())) in LESSON
     needles = [paired((MOVING,) * 2, (row,) * 2, "needle") for row in reversed(JITTERED)]
-    told = "ahead of the slopes by {:.0f} points ({:.0f} to {:.0f}) and of the four windows by {:.0f} ({:.0f} to {:.0f})"
+    told = (
+        "ahead of the slopes by {:.0f} points ({:.0f} to {:.0f}) and of the four windows by {:.0f} ({:.0f} to {:.0f})"
+    )
     assert told.format(*sum(needles, ())) in LESSON
     slopes_found = STORED["each_seed"].where(row=JITTERED[1])["needle"]
     assert f"({min(slopes_found):.0f} or {max(slopes_found):.0f} % with the slopes)" in LESSON
