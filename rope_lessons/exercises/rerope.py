@@ -80,11 +80,11 @@ def _lab(answer: Any) -> str:
     model, texts = live.load(), live.windows()[:16]
     found = live.percent(model, bent, texts, LAB_LENGTH, "needle")
     copied = live.percent(model, bent, texts, LAB_LENGTH, "far copies")
-    told = f"you find {found:.0f} % of the needles and predict {copied:.0f} % of the far copies"
+    told = f"you find {found:.1f} % of the needles and predict {copied:.1f} % of the far copies"
     if found < LAB_NEEDLES:
-        return f"needles are lost: {told}; {LAB_NEEDLES:.0f} % of the needles are wanted"
+        return f"needles are lost: {told}; {LAB_NEEDLES:.1f} % of the needles are wanted"
     if copied < LAB_COPIES:
-        return f"too few far copies: {told}; {LAB_COPIES:.0f} % of them are wanted"
+        return f"too few far copies: {told}; {LAB_COPIES:.1f} % of them are wanted"
     return ""
 
 
@@ -94,12 +94,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
         reference={"window": 16, "slope": 1 / 14},
         mistakes={
             "order is lost: bytes 16 apart, far away, are shown 0 apart": {"window": 32, "slope": 0.0},  # ReRoPE
-            "needles are lost: you find 2 %": {"window": 32, "slope": 1 / 8},  # "eight times as long, so k = 8"
+            "needles are lost: you find 2.1 %": {"window": 32, "slope": 1 / 8},  # "eight times as long, so k = 8"
             "needles are lost: you find 9": {"window": 32, "slope": 1 / 16},  # the table's: it only just covers
-            "needles are lost: you find 0 %": {"window": 8, "slope": 1 / 10},
+            "needles are lost: you find 0.0 %": {"window": 8, "slope": 1 / 10},
             # Cheating: a slope that only seems to keep the order, and no bend at all.
             "order is lost: bytes 16 apart, far away, are shown 1.6e-08 apart": {"window": 16, "slope": 1e-9},
-            "needles are lost: you find 0 % of the needles and predict 3": {"window": 512, "slope": 1.0},
+            "needles are lost: you find 0.0 % of the needles and predict 3": {"window": 512, "slope": 1.0},
             "give {": (16, 1 / 14),
         },
     ),
