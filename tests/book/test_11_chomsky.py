@@ -17,7 +17,9 @@ import rope_lessons as rl
 from rope_lessons import stored
 from rope_lessons.chomsky import TASKS, blind_accuracy, playground, recurrent, results
 from rope_lessons.chomsky.blind import blind_score, token_table
-from rope_lessons.chomsky.training import LADDER, PUBLISHED, REDUCED, generator
+from rope_lessons.chomsky.grid import Job
+from rope_lessons.chomsky.play import PLAYGROUND
+from rope_lessons.chomsky.training import LADDER, PUBLISHED, REDUCED, Training, generator
 from rope_lessons.exercises import check
 from rope_lessons.figures import chomsky as figures
 
@@ -749,7 +751,7 @@ def test_sensitivity():
         assert figures.sensitivity(TASKS[task], 5) == pytest.approx(expected)
     assert figures.sensitivity(TASKS["cycle_navigation"], 20) == 20
     assert figures.sensitivity(TASKS["bucket_sort"], 20) == pytest.approx(2, abs=0.05)
-    for word in ("when each in turn is replaced at random", "on average over strings and tokens"):
+    for word in ("when each in turn is replaced by another one at random", "on average over strings and tokens"):
         assert word in LESSON
 
 
@@ -801,3 +803,40 @@ def test_library_torch_has_no_stack():
     assert "rnn" in names
     assert "lstm" in names
     assert not [name for name in names if "stack" in name or "tape" in name]
+
+
+def test_the_rnn_finds_the_rule_and_loses_it():
+    """Even pairs in the lesson's training: for which places does turning over the symbol turn over the answer?"""
+
+    def followed(training: Training, length: int) -> list[float]:
+        strings = torch.randint(2, (500, length), generator=torch.Generator().manual_seed(0))
+        places = (0, 1, length // 2, length - 2, length - 1)
+
+        def answers(inputs: torch.Tensor) -> torch.Tensor:
+            return training.scores(inputs[None], 1, ("flip",), dropout=False, test_positions="random").argmax(-1)
+
+        given, found = answers(strings), []
+        for place in places:
+            turned = strings.clone()
+            turned[:, place] ^= 1
+            found.append((answers(turned) != given).double().mean().item())
+        return found
+
+    protocol = replace(PLAYGROUND, longest=10, steps=500, batch=32)
+    for seed in range(3):
+        training = Training([Job("even_pairs", "rnn", "none", "plain", seed, 1e-3)], protocol, "cpu")
+        for _ in range(protocol.steps):
+            training.advance()
+        assert followed(training, 10) == [1, 0, 0, 0, 1]
+        if seed == 0:
+            assert followed(training, 15) == [1, 0, 0, 0, 1]
+            assert followed(training, 30) == [0] * 5
+        else:
+            assert followed(training, 100) == [1, 0, 0, 0, 0]
+    assert "At 30 it follows nothing, and every string gets the same answer" in LESSON
+    assert "it still follows the first symbol at 100, always, and the last one never" in LESSON
+
+
+def test_the_factor_of_log_n_at_500_symbols():
+    """Counted in tokens, as the deeper page says: one for the answer."""
+    assert f"with $N = 41$ (40 symbols and the answer): by {math.log(501, 41):.2f} at 500 symbols" in LESSON
