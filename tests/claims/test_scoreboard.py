@@ -61,6 +61,36 @@ def test_loss_of_alibi_and_of_added_sines_at_length():
     assert [round(percent("rope-window", "loss", length) / 100, 2) for length in (64, 512)] == [1.42, 1.35]
 
 
+BASES = {100: "rope-b100", 1000: "rope-b1000", 100_000: "rope-b100000", 1_000_000: "rope-b1e+06"}
+
+
+def test_bases_in_training():
+    """Level at home; at 512 all fall, 100,000 more than 10,000 and a million, so that it is not the size."""
+    for row in (*BASES.values(), "rope-per-head"):
+        assert len(bits(row)) == 3
+        mean, low, high = ahead(row, "rope", "natural", 64)
+        assert -0.5 < mean < 0
+        assert low > -0.85
+        assert percent(row, "natural", 512) < percent("rope-window", "natural", 512) - 25
+    found = {base: ahead(row, "rope", "natural", 512) for base, row in BASES.items()}
+    assert [round(x, 1) for x in found[100_000]] == [-6.9, -9.5, -4.3]
+    for base in (100, 1000, 1_000_000):
+        assert found[base][1] < 0 < found[base][2]
+    shown = [round(percent(row, "natural", 512), 1) for row in ("rope", *BASES.values())]
+    assert shown == [37.3, 34.0, 37.6, 30.4, 37.2]
+
+
+def test_a_large_base_at_length():
+    mean, low, high = (round(x, 1) for x in ahead("rope-b100000", "rope", "natural", 512))
+    assert (mean, low, high) == (-6.9, -9.5, -4.3)
+    assert [round(x, 1) for x in ahead("rope-b1e+06", "rope", "natural", 512)] == [-0.1, -7.4, 7.3]
+
+
+def test_a_base_for_each_head():
+    assert [round(x, 1) for x in ahead("rope-per-head", "rope", "natural", 64)] == [-0.3, -0.7, 0.1]
+    assert [round(x, 1) for x in ahead("rope-per-head", "rope", "natural", 512)] == [-2.7, -15.0, 9.6]
+
+
 def test_remedies_on_the_scoreboard():
     rows = ("alibi", "sandwich", "rerope-w32", "rerope-w32-logn-test")
     assert [round(percent(row, "needle", 512)) for row in rows] == [58, 61, 27, 88]
