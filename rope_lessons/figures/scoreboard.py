@@ -193,7 +193,8 @@ LABELS = {
     "equal-mean": "Even steps, random end", "t5": "T5’s buckets", "kerple": "KERPLE", "sandwich": "Sandwich",
     "fire": "FIRE", "shaw": "Shaw", "xpos": "xPos",
     "rope-b100": "RoPE, base 100", "rope-b1000": "RoPE, base 1,000", "rope-b100000": "RoPE, base 100,000",
-    "rope-b1e+06": "RoPE, base 1,000,000",
+    "rope-b1e+06": "RoPE, base 1,000,000", "longrope": "LongRoPE, searched",
+    "longrope-without-factor": "LongRoPE, searched, without its factor",
 }  # fmt: skip
 SHORT = (
     "hwfa-w16", "hwfa2-w16-logn", "self-extend-w32-logn-test", "rerope-w32-logn-test", "rerope-w32", "alibi",

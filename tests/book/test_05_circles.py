@@ -538,6 +538,24 @@ LONGROPE = {
 
 
 @torch.no_grad()
+def test_what_frequencies_could_do_at_best():
+    """LongRoPE's searched factors, seed 0: the numbers of the lesson, and the search behind them."""
+    board = results("scoreboard")["rows"]
+
+    def percent(row, metric, length=512):
+        return 100 * board.where(rung="small", row=row, metric=metric, length=length)["mean"][0]
+
+    plain, factor = "longrope-without-factor", "longrope"
+    assert f"The best list has {percent(plain, 'natural'):.1f} % of all bytes and costs nothing at home" in TEXT
+    assert board.where(rung="small", row=plain, metric="tax", length=64)["mean"][0] < 0.002
+    told = percent(factor, "far copies"), percent(factor, "needle")
+    assert "has {:.1f} % of the far copies, as many as the window, and {:.0f} % of the needles".format(*told) in TEXT
+    assert abs(told[0] - percent("rope-window", "far copies")) < 0.5
+    assert percent(plain, "natural") < percent("rope-window", "natural")
+    assert results("longrope")["evaluations"] == {factor: 600, plain: 600}
+    assert set(board.where(row=factor)["seeds"]) == {1}
+
+
 def test_library_longrope_switch():
     model = llama(LONGROPE, length=64)
     tokens = torch.randint(50, (1, 20), generator=torch.Generator().manual_seed(1))
