@@ -660,7 +660,7 @@ DISTANCE_SCRIPT = r"""
       if (fresh && hand > seen) away += 1;
       else if (fresh) past += 1;
     });
-    svg.querySelector("b").textContent = `trained on ${trained} tokens, now ${at} apart`;
+    svg.querySelector("b").textContent = `trained on ${trained} tokens (distances to ${trained - 1}), now ${at} apart`;
     root.querySelector(".rl-says").textContent =
       away ? `${away} of ${SPEEDS.length} hands ${away > 1 ? "stand" : "stands"} at an angle that training never showed`
              + (past ? `; ${past} more ${past > 1 ? "have" : "has"} passed through some.` : ".")
@@ -722,7 +722,11 @@ def distance_explorable(
             f"distance and train_length must be at most longest = {longest}, got {distance} and {train_length}"
         )
     frequencies = rope_frequencies(dim, base)
-    row = DialRow(f"trained on {train_length} tokens, now {distance} apart", frequencies, distance)
+    row = DialRow(
+        f"trained on {train_length} tokens (distances to {train_length - 1}), now {distance} apart",
+        frequencies,
+        distance,
+    )
     found = _dials(row, frequencies, train_length - 1)
     says = _says_now(found)
     knobs = (

@@ -46,7 +46,8 @@ def test_what_the_red_costs_is_measured() -> None:
         assert beats[0] - window[0] > margin
         assert beats[1] > window[2], "the intervals do not overlap"
     assert RUNGS["small"].rows["rope-window"].method.test[0].visible_window == 64
-    assert "finds what is far, is in {doc}`08_rerope`" in INDEX
+    needles = [round(measured(BOARD, row, "needle", 512)[0]) for row in ("rope-window", "rerope-w32-logn-test")]
+    assert "of numbers hidden in the text the window finds {} %, and {{doc}}`08_rerope` {}.".format(*needles) in INDEX
 
 
 def red(name: str) -> list[int]:
@@ -95,20 +96,22 @@ def test_the_lines_for_a_model_run(changed: bool, monkeypatch: pytest.MonkeyPatc
         config.rope_parameters |= llama | {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
     small = transformers.LlamaForCausalLM(config)
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", lambda name: small)
-    setup, tried = re.findall(r"```python\n(import.*?|plan =.*?)```", QUICKSTART, re.DOTALL)[:2]
+    setup, tried = re.findall(r"```python\n(import.*?|tried =.*?)```", QUICKSTART, re.DOTALL)[:2]
     names: dict[str, Any] = {"name": "small", "torch": torch, "tokenizer": SimpleNamespace(decode=str)}
     if changed:
+        (line,) = re.findall(r"`(rl\.hf\.extend\(model, \"yarn\".*?)`", QUICKSTART)
         with pytest.raises(ValueError, match="frequencies"):
-            exec(setup, names)
+            eval(line, {"rl": rl, "model": small})
         return
     exec(setup, names)
-    assert {its.frequencies.kind for its in rl.hf.plan_of(small) if its.frequencies} == {"yarn"}
+    own = rl.hf.plan_of(small)
+    assert own == rl.hf.advise(small, 32_768).plan
+    assert (own[0].window, own[0].slope, own[0].scale) == (4096, 0, rl.LogN(8192, clip=True))
     texts = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(0))
     names |= dict(zip(("short", "long", "asked"), (texts[:1, :12], texts[1:2], texts[2:]), strict=True))
     exec(tried, names)
     assert len(capsys.readouterr().out.splitlines()) == 4
-    assert names["plan"][0].window == 4096
-    assert {its.frequencies.kind for its in rl.hf.plan_of(small) if its.frequencies} == {"yarn"}, "as before"
+    assert rl.hf.plan_of(small) == own, "as before"
 
 
 def test_what_a_scheme_is_and_what_it_is_not() -> None:
