@@ -682,7 +682,7 @@ def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explo
         same attention, more turning, and copy, merge and cast. At the start, at 8,192 tokens, with a kernel at 75
         percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as long."""
     caption = """Predicted for an H100, not measured; 16 bits, d = 128, w = 1,024, forward. Lengthen the text, then
-        speed the kernel up: which colours shrink, and which stay? Our engine has no fused merge."""
+        speed the kernel up: which shares shrink, and which grow? Our engine has no fused merge."""
     knobs = (
         Knob("length", "length L", 12, 17, length, power=2),
         Knob("percent", "kernel, % of peak", 20, 100, percent, 5),
