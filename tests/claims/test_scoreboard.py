@@ -68,7 +68,7 @@ def test_bases_in_training():
     """Level at home; at 512 all fall, 100,000 more than 10,000 and a million, so that it is not the size."""
     for row in (*BASES.values(), "rope-per-head"):
         assert len(bits(row)) == 3
-        mean, low, high = ahead(row, "rope", "natural", 64)
+        mean, low, _ = ahead(row, "rope", "natural", 64)
         assert -0.5 < mean < 0
         assert low > -0.85
         assert percent(row, "natural", 512) < percent("rope-window", "natural", 512) - 25
