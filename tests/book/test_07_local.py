@@ -997,3 +997,17 @@ def test_library_flex_attention_takes_the_masks():
     dense = rl.local.dense_mask(rl.local.lambda_mask(64, 4), index, index)
     needed = dense.view(4, 128, 4, 128).any(dim=3).any(dim=1)
     assert torch.equal(blocks.to_dense()[0, 0].bool(), needed)
+
+
+def test_inside_the_field_is_not_found():
+    """Digits of a number by how far back its line stands, seed 0, windows of 64 in four layers: a field of 253."""
+    model, texts = live.load(), live.windows()[:16]
+    window = rl.scheme("window", dim=32, visible_window=64)
+    far, near = (
+        live.digits(model, window, texts, 512, depths).double().mean(dim=(1, 2)).tolist()
+        for depths in ([0.6, 0.7, 0.8], [0.9])
+    )
+    assert [round(100 * x) for x in far] == [11, 11, 11]
+    assert near == [1.0]
+    assert "Hidden 112, 160 or 209 bytes back, well inside the field, the window still gets 11 % of the digits" in LESSON
+    assert "two or three points of all bytes" in LESSON

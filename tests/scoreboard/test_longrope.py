@@ -86,6 +86,7 @@ def test_of_a_model_and_the_rows_of_what_was_found(tmp_path: Path, monkeypatch: 
     assert longrope.main(line) == 0
     stored = read_results(tmp_path / "longrope.json")
     assert stored["evaluations"] == dict.fromkeys(longrope.SEARCHES, 11)
+    monkeypatch.setattr(rows, "LONGROPE", tmp_path / "none.json")
     assert rows.searched(32, 64, 8.0) == {}
     monkeypatch.setattr(rows, "LONGROPE", tmp_path / "longrope.json")
     assert rows.searched(32, 128, 8.0) == {}
