@@ -1009,5 +1009,7 @@ def test_inside_the_field_is_not_found():
     )
     assert [round(100 * x) for x in far] == [11, 11, 11]
     assert near == [1.0]
-    assert "Hidden 112, 160 or 209 bytes back, well inside the field, the window still gets 11 % of the digits" in LESSON
+    assert (
+        "Hidden 112, 160 or 209 bytes back, well inside the field, the window still gets 11 % of the digits" in LESSON
+    )
     assert "two or three points of all bytes" in LESSON
