@@ -186,7 +186,7 @@ def test_a_hybrid_does_without_log_n():
     """On the scoreboard's model; two seeds, which the sentence says."""
     found = BOARD.where(rung="small", row="hwfa2-w16", metric="needle", length=512)
     assert found["seeds"] == [2]
-    assert found["low"][0] > 0.97
+    assert found["low"][0] > 0.96
     assert f"finds {percent('hwfa2-w16', 'needle'):.0f} % of its needles at 512 here (two seeds)" in LESSON
 
 

@@ -412,8 +412,8 @@ def test_what_the_lesson_says_of_the_scoreboard() -> None:
     assert f"it begins at {buckets.index(31)} here" in LESSON
     shown = summary.stored_rows(BOARD, dict.fromkeys(asked_rows(), ""))
     several = {row for row in shown if set(BOARD.where(row=row, rung="small")["seeds"]) != {1}}
-    assert several == {"rope", "alibi", "hwfa-w16"}
-    assert "All of these rows but RoPE, ALiBi and HWFA have one seed" in LESSON
+    assert several == {"rope", "alibi", "hwfa-w16", "rope-per-head"}
+    assert "All of these rows but RoPE, ALiBi, HWFA and the bases for each head have one seed" in LESSON
 
 
 def test_a_row_without_a_window_is_not_drawn() -> None:
