@@ -17,6 +17,7 @@ from rope_lessons.figures import circles as figures
 from rope_lessons.models import byte_lm
 from rope_lessons.stored import results
 from tests.llama import last_states, llama
+from tests.seeds import ahead, right
 
 TEXT = (Path(__file__).parents[2] / "book" / "05_circles.md").read_text("utf8")
 STORED = results("circles")
@@ -645,19 +646,6 @@ def test_two_hands_do_nearly_all_the_work():
 @functools.cache
 def differences() -> dict[tuple[str, str, str, int], tuple[float, ...]]:
     """From the stored bits: by how much one row is ahead of another, with its interval, in percent."""
-    import numpy as np
-
-    from rope_lessons.scoreboard import hits, live, table
-    from rope_lessons.scoreboard.scoring import Settings
-
-    folder = Path(__file__).parents[2] / "experiments" / "stored" / "scoreboard" / "small" / "rope"
-    seeds = [hits.read(path)[1] for path in sorted(folder.glob("seed-*.npz"))]
-    asked = table.questions(live.windows(), Settings(), Settings().lengths)
-
-    def ahead(row: str, other: str, metric: str, length: int) -> tuple[float, ...]:
-        of_row, of_other = ([found[name] for found in seeds] for name in (row, other))
-        return tuple(np.round(100 * np.array(table.measured(of_row, asked[metric, length], of_other)), 1).tolist())
-
     bare = "yarn-without-factor"
     pairs = [("yarn", bare), (f"{bare}-logn-test", bare), ("yarn-logn-test", "yarn")]
     found = {(a, b, "far copies", 512): ahead(a, b, "far copies", 512) for a, b in pairs}
@@ -708,13 +696,7 @@ def test_the_nine_slowest_hands_are_masked():
 
 def test_the_needles_of_each_seed():
     """Seeds differ enormously: too much to say whether two losses together are more than their sum."""
-    from rope_lessons.scoreboard import hits, live, table
-    from rope_lessons.scoreboard.scoring import Settings
-
-    folder = Path(__file__).parents[2] / "experiments" / "stored" / "scoreboard" / "small" / "rope"
-    asked = table.questions(live.windows(), Settings(), Settings().lengths)["needle", 64]
-    seeds = [hits.read(path)[1] for path in sorted(folder.glob("seed-*.npz"))]
-    kept = [round(100 * table.measured([seed["slowed-from-a-quarter"]], asked)[0]) for seed in seeds]
+    kept = [round(of_seed) for of_seed in right("slowed-from-a-quarter", "needle", 64).values()]
     assert kept == [87, 22, 46, 82, 81]
     assert "the five models keep 87, 22, 46, 82 and 81 %" in TEXT
     left = {row: board(row, "needle", 64) for row in ("slowed-closed", "slowed-open", "llama3")}

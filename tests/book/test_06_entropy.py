@@ -24,6 +24,7 @@ from rope_lessons.models import byte_lm
 from rope_lessons.scoreboard import live
 from rope_lessons.stored import results
 from tests.book.cells import run_cells
+from tests.seeds import ahead
 
 BOOK = Path(__file__).parents[2] / "book"
 LESSON = (BOOK / "06_entropy.md").read_text("utf8")
@@ -406,18 +407,8 @@ def test_numbers_of_the_scoreboard():
 
 
 def test_paired_differences_of_the_lesson():
-    import numpy as np
-
-    from rope_lessons.scoreboard import hits, table
-    from rope_lessons.scoreboard.scoring import Settings
-
-    folder = BOOK.parent / "experiments" / "stored" / "scoreboard" / "small" / "rope"
-    seeds = [hits.read(path)[1] for path in sorted(folder.glob("seed-*.npz"))]
-    asked = table.questions(live.windows(), Settings(), Settings().lengths)
-
     def gain(row, metric):
-        scaled, bare = ([found[name] for found in seeds] for name in (f"{row}-logn-test", row))
-        return tuple(np.round(100 * np.array(table.measured(scaled, asked[metric, 512], bare)), 1).tolist())
+        return ahead(f"{row}-logn-test", row, metric)
 
     assert gain("llama3", "far copies") == (2.1, 1.4, 2.8)
     assert gain("rerope-w32", "natural") == (1.3, 0.7, 1.9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -18,8 +17,10 @@ import rope_lessons as rl
 from experiments import invleaky as experiment
 from rope_lessons.figures import invleaky as figures
 from rope_lessons.models import byte_lm
+from rope_lessons.scoreboard import table
 from rope_lessons.stored import results
 from tests.book.drawn import Drawn
+from tests.seeds import ahead, bits, questions
 
 ROOT = Path(__file__).parents[2]
 LESSON = (ROOT / "book" / "09_invleaky.md").read_text("utf8")
@@ -342,10 +343,9 @@ def test_only_the_dots_find_the_needles():
 
 def test_the_rounded_model_is_the_scoreboards():
     """Two rows again, from the bits that the scoreboard stored."""
-    questions, texts = asked(), range(16)
-    bits = {row: bits_of(FIXED, row)[0] for row in (FIXED, f"{FIXED}-window")}
+    texts = range(16)
     for way, row in (("rope", FIXED), ("own-64", f"{FIXED}-window")):
-        hits, of = sums(bits[row], questions["natural", 512])
+        hits, of = table.sums(bits(row)[0], questions()["natural", 512])
         assert 100 * hits[texts].sum() / of[texts].sum() == pytest.approx(rounded(way, "natural"), abs=0.02)
 
 
@@ -397,12 +397,9 @@ def test_the_gaps_do_most_of_it():
     assert "finds 84 to 99 % of the needles in four seeds of five and 60 % in the other" in LESSON
     assert [by_seed(JITTERED[0])[seed] > needle for seed, needle in by_seed(FIXED).items()].count(True) == 2
     assert "than the fixed one in two seeds of three" in LESSON
-    paired = ahead()
-    windows, slopes = (
-        [paired((MOVING,) * 2, (row,) * 2, metric) for metric in ("natural", "far copies")] for row in JITTERED
-    )
+    windows, slopes = ([ahead(MOVING, row, metric) for metric in ("natural", "far copies")] for row in JITTERED)
     assert "by {} points on all bytes ({} to {}) and by {} on far copies ({} to {})".format(*sum(slopes, ())) in LESSON
-    needles = [paired((MOVING,) * 2, (row,) * 2, "needle") for row in reversed(JITTERED)]
+    needles = [ahead(MOVING, row, "needle") for row in reversed(JITTERED)]
     told = (
         "ahead of the slopes by {:.0f} points ({:.0f} to {:.0f}) and of the four windows by {:.0f} ({:.0f} to {:.0f})"
     )
@@ -413,7 +410,7 @@ def test_the_gaps_do_most_of_it():
     for row in (MOVING, JITTERED[0]):
         assert BOARD.where(row=row, metric="natural", length=64)["ahead_high"][0] > -0.0005
         assert abs(board(row, "natural", 64) - board("rope-logn", "natural", 64)) < 0.4
-    rerope = [paired(("rope", "rerope-w32-logn-test"), (MOVING,) * 2, m) for m in ("natural", "far copies")]
+    rerope = [ahead("rerope-w32-logn-test", MOVING, m) for m in ("natural", "far copies")]
     told = "{} points ahead of the moving window on all bytes ({} to {}) and {} on far copies ({} to {})"
     assert told.format(*sum(rerope, ())) in LESSON
 
@@ -502,53 +499,17 @@ def test_both_controls_leave_the_gaps():
 # --- the scoreboard, as the lesson reads it -------------------------------------------------------------------------
 
 BOARD = results("scoreboard")["rows"]
-INVLEAKY = ("invleaky-w16-logn", "invleaky-w16-logn")
-
-
-def bits_of(training: str, row: str) -> list[Any]:
-    """Of every seed, from 0 on."""
-    from rope_lessons.scoreboard import hits
-
-    folder = ROOT / "experiments" / "stored" / "scoreboard" / "small"
-    return [hits.read(path)[1][row] for path in sorted((folder / training).glob("seed-*.npz"))]
-
-
-def sums(found: Any, question: Any) -> Any:
-    from rope_lessons.scoreboard import table
-
-    return table.sums(found, question)
-
-
-def asked() -> Any:
-    from rope_lessons.scoreboard import live, table
-    from rope_lessons.scoreboard.scoring import Settings
-
-    return table.questions(live.windows(), Settings(), Settings().lengths)
-
-
-def ahead() -> Callable[..., tuple[float, ...]]:
-    """From the stored bits, on the seeds that both have: by how much a (training, row) is ahead, with its interval."""
-    from rope_lessons.scoreboard import table
-
-    questions = asked()
-
-    def difference(one: tuple[str, str], other: tuple[str, str], metric: str, length: int = 512) -> tuple[float, ...]:
-        both = tuple(zip(*zip(bits_of(*one), bits_of(*other), strict=False), strict=True))
-        found = table.measured(list(both[0]), questions[metric, length], list(both[1]))
-        return tuple(round(100 * value, 1) for value in found)
-
-    return difference
+INVLEAKY = "invleaky-w16-logn"
 
 
 def test_paired_differences_of_the_lesson():
-    found = ahead()
-    natural = found(INVLEAKY, ("rope-logn", "rope-logn"), "natural")
-    copies = found(INVLEAKY, ("rope-logn", "rope-logn"), "far copies")
+    natural = ahead(INVLEAKY, "rope-logn", "natural")
+    copies = ahead(INVLEAKY, "rope-logn", "far copies")
     assert [round(x) for x in (*natural, *copies)] == [23, 17, 30, 37, 21, 53]
     assert "23 points more of all bytes (between 17 and 30) and 37 more of far copies (21 to 53)" in LESSON
-    window = found(("invleaky-w16-logn", "invleaky-w16-logn-window"), INVLEAKY, "natural")
+    window = ahead(f"{INVLEAKY}-window", INVLEAKY, "natural")
     assert "{} points behind its own cut on all bytes ({} to {})".format(*window) in LESSON
-    unsettled = found(("invleaky-w16-logn", "invleaky-w16-logn-window"), INVLEAKY, "far copies")
+    unsettled = ahead(f"{INVLEAKY}-window", INVLEAKY, "far copies")
     assert unsettled[1] < 0 < unsettled[0]
 
 

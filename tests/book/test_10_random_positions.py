@@ -20,10 +20,10 @@ import rope_lessons as rl
 from rope_lessons.figures import random_positions as figures
 from rope_lessons.models import byte_lm, masked_lm
 from rope_lessons.random_positions import random_positions
-from rope_lessons.scoreboard import hits, live, table
 from rope_lessons.scoreboard.scoring import Settings
 from rope_lessons.stored import results
 from tests.book.drawn import Drawn
+from tests.seeds import ahead, right
 
 ROOT = Path(__file__).parents[2]
 LESSON, DEEPER, API = (
@@ -747,28 +747,17 @@ def board(row: str, metric: str, length: int, column: str = "mean") -> float:
     return round(100 * BOARD.where(rung="small", row=row, metric=metric, length=length)[column][0], 1)
 
 
-def bits(training: str, row: str) -> list[Any]:
-    """Of the first three seeds."""
-    folder = ROOT / "experiments" / "stored" / "scoreboard" / "small"
-    return [hits.read(path)[1][row] for path in sorted((folder / training).glob("seed-*.npz"))[:3]]
-
-
 def test_one_jump_finds_needles():
-    asked = table.questions(live.windows(), Settings(), Settings().lengths)
-
-    def seeds(row: str) -> list[float]:
-        found = [table.sums(of_seed, asked["needle", 512]) for of_seed in bits(row, row)]
-        return sorted(100 * right.sum() / of.sum() for right, of in found)
-
-    low, high = seeds(JUMP)[0], seeds(JUMP)[-1]
+    found = right(JUMP, "needle").values()
+    low, high = min(found), max(found)
     assert f"finds {board(JUMP, 'needle', 512):.0f} % at 512 bytes (between {low:.0f} and {high:.0f} in the" in LESSON
-    low, high = seeds(SCALED)[0], seeds(SCALED)[-1]
+    found = right(SCALED, "needle").values()
+    low, high = min(found), max(found)
     assert f"with log n {board(SCALED, 'needle', 512):.0f} % ({low:.0f} to {high:.0f})" in LESSON
     assert f"the cut finds {board(f'{SCALED}-window', 'needle', 512):.0f} %, those right before the question" in LESSON
     for depth in Settings().depths:
-        found = [table.sums(seed, asked[f"needle {depth:g}", 512]) for seed in bits(SCALED, f"{SCALED}-window")]
-        share = mean([right.sum() / of.sum() for right, of in found])
-        assert share > 0.95 if depth == 1 else share == 0
+        percent = mean(right(f"{SCALED}-window", f"needle {depth:g}").values())
+        assert percent > 95 if depth == 1 else percent == 0
     both = board(SCALED, "needle", 512), board(JUMP, "needle", 512)
     assert "{:.0f} % of the needles instead of {:.0f}".format(*both) in LESSON
     for row in ("random-positions", "equal-mean"):
@@ -780,21 +769,15 @@ def test_one_jump_finds_needles():
 
 
 def test_paired_differences_of_the_lesson():
-    asked = table.questions(live.windows(), Settings(), Settings().lengths)
-
-    def ahead(one: tuple[str, str], other: tuple[str, str], metric: str, length: int) -> list[float]:
-        found = table.measured(bits(*one), asked[metric, length], bits(*other))
-        return [round(100 * value, 1) for value in found]
-
-    tax = [ahead((row, row), ("rope", "rope"), "natural", 64) for row in (JUMP, SCALED)]
+    tax = [ahead(row, "rope", "natural", 64) for row in (JUMP, SCALED)]
     (jump, jump_low, jump_high), (scaled, scaled_low, scaled_high) = [[abs(x) for x in found] for found in tax]
     assert (
         f"At home it costs {jump} points ({jump_high} to {jump_low}), "
         f"and with log n {scaled} ({scaled_high} to {scaled_low}), against plain RoPE."
     ) in LESSON
-    gain = ahead((SCALED, SCALED), (JUMP, JUMP), "needle", 512)
+    gain = ahead(SCALED, JUMP, "needle", 512)
     assert f"a gain that is uncertain, −{abs(gain[1]):.0f} to {gain[2]:.0f} points" in LESSON
-    needles = ahead(("rope", "rerope-w32-logn-test"), (SCALED, SCALED), "needle", 512)
+    needles = ahead("rerope-w32-logn-test", SCALED, "needle", 512)
     assert needles[1] < needles[0] < 0 < needles[2]
     assert abs(board("rerope-w32-logn-test", "needle", 512) - board(SCALED, "needle", 512)) < 2
     assert "better on all bytes and far copies, and about level on needles" in LESSON
@@ -804,9 +787,7 @@ def test_paired_differences_of_the_lesson():
     }
     assert [row for row, lead in leads.items() if lead[1] > 0] == ["rerope-w32-logn-test"]
     assert "leads its own cut, by {} points ({} to {})".format(*leads["rerope-w32-logn-test"]) in LESSON
-    rerope = [
-        ahead(("rope", "rerope-w32-logn-test"), (SCALED, SCALED), metric, 512) for metric in ("natural", "far copies")
-    ]
+    rerope = [ahead("rerope-w32-logn-test", SCALED, metric, 512) for metric in ("natural", "far copies")]
     assert (
         "ahead of one jump with log n by {} points on all bytes ({} to {}) and {} on far copies ({} to {}). "
         "(Differences are over the three seeds that both have".format(*rerope[0], *rerope[1])
