@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from rope_lessons.figures import rotary as figures
 from rope_lessons.figures.scoreboard import measured
 from rope_lessons.stored import results
 from tests.book.cells import run_cells
+from tests.seeds import ahead, bits, right
 
 PAGE = Path(__file__).parents[2] / "book" / "02_rotary.md"
 TEXT = PAGE.read_text("utf8")
@@ -442,3 +444,19 @@ def test_the_explorable_ends_where_it_did_not_begin():
 def test_figure_of_a_head():
     shown = figures.pairs_add_up(rl.rope_frequencies(16))
     assert "49 percent at distance 3" in shown.alt
+
+
+def test_what_the_base_does_in_training() -> None:
+    """The numbers of the deeper page, from every seed of the scoreboard."""
+    page = (Path(__file__).parents[2] / "book" / "deeper" / "02_rotary.md").read_text("utf8")
+    bases = ("rope-b100", "rope-b1000", "rope-b100000", "rope-b1e+06", "rope-per-head")
+    assert all(len(bits(row)) == 3 for row in bases)
+    assert all(-0.5 < ahead(row, "rope", "natural", 64)[0] < 0 for row in bases)
+    means = [mean(right(row, "natural").values()) for row in ("rope", *bases)]
+    assert 30 < min(means) < max(means) < 38
+    assert round(mean(right("rope-window", "natural").values())) == 64
+    gain, low, high = ahead("rope-b100000", "rope", "natural")
+    assert f"100,000 is {-gain} points behind 10,000 ({-high} to {-low})" in page
+    level = [ahead(row, "rope", "natural")[1:] for row in ("rope-b1000", "rope-b1e+06")]
+    told = "1,000 and a million are level with it ({} to {} and {} to {})"
+    assert told.format(*sum(level, ())).replace("-", "−") in page

@@ -547,7 +547,9 @@ def test_what_frequencies_could_do_at_best():
         return 100 * board.where(rung="small", row=row, metric=metric, length=length)["mean"][0]
 
     plain, factor = "longrope-without-factor", "longrope"
-    assert f"the best list has {percent(plain, 'natural'):.1f} % of all bytes and costs nothing at home" in TEXT
+    assert (
+        f"the best that it found has {percent(plain, 'natural'):.1f} % of all bytes and costs nothing at home" in TEXT
+    )
     assert board.where(rung="small", row=plain, metric="tax", length=64)["mean"][0] < 0.002
     told = percent(factor, "far copies"), percent(factor, "needle")
     assert "has {:.1f} % of the far copies, as many as the window, and {:.0f} % of the needles".format(*told) in TEXT

@@ -339,6 +339,26 @@ def test_the_first_layer_loses_it():
     assert kept == ["seed-0.safetensors"]
 
 
+def test_peaked_heads_stay_nearly_as_wide():
+    """The keys that a head looks at with log n, N = 64, against those at home, up to 16,384."""
+    keys = {
+        spread: [
+            math.exp(rl.entropy.attention_entropy(weights).mean().item())
+            for n in (64, 256, 1024, 4096, 16_384)
+            for weights in [(math.log(n, 64) * spread * random_scores(max(64, 2**20 // n), n, seed=n)).softmax(-1)]
+        ]
+        for spread in (1, 2, 3)
+    }
+    for spread in (2, 3):
+        assert all(2 / 3 < found / keys[spread][0] < 1.5 for found in keys[spread])
+    assert max(keys[1]) > 20 * keys[1][0]
+    assert "the peaked ones (σ = 2 and 3) stay as wide as they were, within a factor of 1.5" in LESSON
+    assert abs(math.sqrt(math.log(64)) - 2) < 0.05  # the border that the lesson gives
+    assert math.exp(5) == pytest.approx(148, abs=0.5)
+    assert math.log(8 * 4096, 4096) == pytest.approx(1.25)
+    assert "(at 1.25 for $N = 4096$: YaRN is the sharper one for every $N$ above 148)" in LESSON
+
+
 def test_both_sides_are_blurred():
     """The cells of the lesson, and their means over sixteen texts: it is no peculiarity of the one that is shown."""
     made = run_cells(BOOK / "06_entropy.md", "clear")

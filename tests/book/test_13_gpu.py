@@ -131,6 +131,8 @@ def test_what_a_step_takes_at_any_length():
     assert (round(ours[0], 1), round(theirs[0], 1)) == (4.4, 2.8)
     assert "4.4 ms against 2.8: about 4 ms of its step are there at any length" in LESSON
     assert all(abs(a / b - 1) < 0.02 for a, b in zip(bent[1:], ours[1:], strict=True))
+    anew = table.where(what="ReRoPE, all keys turned anew")["milliseconds"]
+    assert f"The control takes {anew[2] / bent[2]:.0f} times as long at 16,384" in LESSON
 
 
 def test_eq_gpu_matrices():
@@ -339,6 +341,13 @@ def test_eq_gpu_overhead():
     assert not re.search(r"loss is at most|no bound|lower bound", LESSON)  # it is an estimate
     found = [round(figures.gpu_ratio(32_768, 1024, share), 2) for share in (0.35, 0.75)]
     assert found == [1.05, 1.11]
+    assert (
+        "by six, it would be {:.0f} to {:.0f} %".format(
+            *(600 * (figures.gpu_ratio(32_768, 1024, share) - 1) for share in (0.35, 0.75))
+        )
+        in LESSON
+    )
+    assert round(1 + 6 * (figures.gpu_ratio(8192, 1024, 0.75) - 1)) == 3
     assert "for 32,000 tokens, the count is at least 5 % (kernel at 35 %) to 11 % (at 75 %)" in LESSON
 
 

@@ -395,10 +395,13 @@ def test_what_the_lesson_says_of_the_scoreboard() -> None:
         "NoPE in every fourth layer {:.0f}, and even with $\\log n$ {:.0f}"
     )
     assert told.format(*(-ahead(row)[0] for row in less)) in LESSON
-    nope, high, low = (-x for x in ahead("nope"))
-    tax = percent("nope", "tax", 64)
-    assert f"It pays {tax:.0f} points at home, and still loses {nope:.0f} ({low:.1f} to {high:.1f})" in LESSON
-    assert "it loses none ({:.1f} ahead, {:.1f} to {:.1f})".format(*ahead("nope-logn")) in LESSON
+    falls = [
+        [percent(f"{row}{end}", "natural", length) for end, length in (("", 64), ("", 512), ("-window", 512))]
+        for row in ("nope", "nope-logn")
+    ]
+    plain, scaled = falls
+    assert "from {:.0f} % of all bytes at home to {:.0f}, behind its window to {:.0f}.".format(*plain) in LESSON
+    assert "With $\\log n$ it is {:.0f}, {:.0f} and {:.0f}.".format(*scaled) in LESSON
     _, low, high = ahead("xpos")
     assert f"as good as a window (−{-low:.1f} to {high:.1f}), but it finds no needle" in LESSON
     assert percent("xpos", "needle") == percent("xpos", "needle 1") == 0 < 95 < percent("xpos-window", "needle 1")

@@ -20,6 +20,8 @@ from rope_lessons.circles import turns
 from rope_lessons.figures import models as figures
 from rope_lessons.figures.sortable import SortableTable
 from rope_lessons.hf.released import label
+from rope_lessons.lab.table import passkey
+from rope_lessons.models import pretrained
 from rope_lessons.models.llama import as_llama
 from rope_lessons.scoreboard import live
 from rope_lessons.stored import results
@@ -329,6 +331,22 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
     assert "finds 49 % of its needles, 98 with $\\log n^\\dagger$; over five seeds it is 27 and 88" in LESSON
+
+
+def test_yarn_finds_no_needle_at_home() -> None:
+    """Of the figure, the left end: the line of YaRN says nothing about length. And whose window of 16 is lucky."""
+    small = as_llama(live.load(), length=64)
+    text = "".join(bytes(row).decode("latin-1") for row in live.windows().tolist())
+    rows = pretrained.measure(
+        small, lambda part: list(part.encode("latin-1")), text, lengths=(64, 512), texts=8, last=64,
+        wording=(passkey.NEEDLE, passkey.QUESTION),
+    )  # fmt: skip
+    found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
+    assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
+    assert "it finds none of the needles even at 64" in LESSON
+    of_three = results("scoreboard")["rows"].where(rung="small", row="rerope-w16", metric="needle", length=512)
+    assert of_three["seeds"] == [3]
+    assert f"(over three seeds {{doc}}`12_shootout` has {100 * of_three['mean'][0]:.0f} %)" in LESSON
 
 
 def test_the_small_model_as_a_llama() -> None:

@@ -47,7 +47,22 @@ def test_what_the_red_costs_is_measured() -> None:
         assert beats[1] > window[2], "the intervals do not overlap"
     assert RUNGS["small"].rows["rope-window"].method.test[0].visible_window == 64
     needles = [round(measured(BOARD, row, "needle", 512)[0]) for row in ("rope-window", "rerope-w32-logn-test")]
+    untrained = {row for row in BOARD["row"] if BOARD.where(row=row)["training"][0] == "rope"}
+    gains = [
+        line["ahead_mean"]
+        for line in BOARD.where(rung="small", metric="natural", length=512)
+        if line["row"] in untrained and line["ahead_mean"] is not None
+    ]
+    assert f"Untrained, nothing here gains more than {100 * max(gains):.1f} points on that." in INDEX
     assert "of numbers hidden in the text the window finds {} %, and {{doc}}`08_rerope` {}.".format(*needles) in INDEX
+
+
+def test_what_a_short_tuning_does() -> None:
+    yarn, rope = (BOARD.where(rung="small-tuned-10", row=row, metric="needle", length=512) for row in ("yarn", "rope"))
+    assert {*yarn["seeds"], *rope["seeds"]} == {3}
+    told = "after a tenth more training YaRN finds {:.0f} % of the needles, plain RoPE tuned alike {:.0f}"
+    assert told.format(100 * yarn["mean"][0], 100 * rope["mean"][0]) in QUICKSTART
+    assert yarn["high"][0] - yarn["low"][0] > 1  # "far apart"
 
 
 def red(name: str) -> list[int]:
@@ -110,7 +125,7 @@ def test_the_lines_for_a_model_run(changed: bool, monkeypatch: pytest.MonkeyPatc
     texts = torch.randint(50, (3, 40), generator=torch.Generator().manual_seed(0))
     names |= dict(zip(("short", "long", "asked"), (texts[:1, :12], texts[1:2], texts[2:]), strict=True))
     exec(tried, names)
-    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert len(capsys.readouterr().out.splitlines()) == 6
     assert rl.hf.plan_of(small) == own, "as before"
 
 
