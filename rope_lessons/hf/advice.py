@@ -90,7 +90,7 @@ def advise(model_or_config: Any, length: int) -> Advice:
             f"layers{_stretched(kinds, kept)}: no distance turns a pair farther than {_window(claimed)} tokens do."
         )
     elif length <= claimed:
-        told = f"Set nothing: {length} is within the claim, and every change of frequencies costs something there."
+        told = f"Set nothing: {length} is within the claim, and the usual changes of frequencies cost something there."
     else:
         told = f"Set nothing: no layer that turns sees farther than {claimed} tokens."
     measured = _beside_a_window() if bent else _cost_at_home()
