@@ -288,8 +288,8 @@ def minutes(names: str, root: Path) -> str:
     ``"03_radix#:every-hand-pays-in-full"``.
     """
     chosen = [path.stem for path in project.chapters(root)] if names == "all" else names.split()
-    words = sum(_part(name, root).words for name in chosen)
-    count = max(1, round(words / reading.WORDS_PER_MINUTE))
+    # The sum of the minutes that stand beside each, so that a reader who adds them gets the same.
+    count = sum(max(1, round(_part(name, root).words / reading.WORDS_PER_MINUTE)) for name in chosen)
     if count == 1:
         return "1 minute"
     return f"{count} minutes" if count < 100 else f"{count / 60:.0f} hours" if count > 300 else _hours(count)
@@ -304,7 +304,7 @@ def _part(name: str, root: Path) -> reading.Reading:
 
 
 def _hours(count: int) -> str:
-    hours, rest = divmod(10 * round(count / 10), 60)
+    hours, rest = divmod(5 * round(count / 5), 60)
     return f"{hours} hour{'s' * (hours > 1)}" + (f" {rest} minutes" if rest else "")
 
 

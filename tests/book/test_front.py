@@ -54,7 +54,10 @@ def test_what_the_red_costs_is_measured() -> None:
         if line["row"] in untrained and line["ahead_mean"] is not None
     ]
     assert f"Untrained, nothing here gains more than {100 * max(gains):.1f} points on that." in INDEX
-    assert "of numbers hidden in the text the window finds {} %, and {{doc}}`08_rerope` {}.".format(*needles) in INDEX
+    assert (
+        "of numbers hidden in the text the window finds {} %, and ReRoPE {} ({{doc}}`08_rerope`).".format(*needles)
+        in INDEX
+    )
 
 
 def test_what_a_short_tuning_does() -> None:
@@ -86,8 +89,9 @@ def test_new_angles_and_crowding() -> None:
     home = measured(BOARD, "pi", "natural", 64)[0]
     assert f"even at 64, where no hand needed help, it has {home:.1f} %" in QUICKSTART
     small = rl.rope_frequencies(32)
-    assert torch.allclose(small[::2], rl.rope_frequencies(16))
-    assert "sixteen hands, these and one after each" in QUICKSTART
+    assert int((63 * small < 2 * torch.pi).sum()) == 11  # of its hands never came round
+    assert "The small model has sixteen, of which eleven never came round" in QUICKSTART
+    assert [f"{2 * torch.pi / speed:.3g}" for speed in (1, 0.01)] == ["6.28", "628"]
 
 
 def test_of_the_table_only_rerope_finds_what_is_far() -> None:
@@ -164,7 +168,11 @@ def test_the_minutes_of_a_path_are_counted() -> None:
         assert tuple(dict.fromkeys(name.partition("#")[0] for name in path.split())) == front.EVENING
         assert front.minutes(path, ROOT).endswith("minutes"), "less than 100 of them: it is one evening"
     assert int(front.minutes(short, ROOT).split()[0]) < int(front.minutes(whole, ROOT).split()[0])
-    assert [front._hours(count) for count in (104, 118)] == ["1 hour 40 minutes", "2 hours"]
+    assert [front._hours(count) for count in (104, 118)] == ["1 hour 45 minutes", "2 hours"]
+    every = [int(reading.minutes(path).split()[0]) for path in project.chapters(ROOT)]
+    assert front.minutes("all", ROOT) == front._hours(sum(every)), "the cards add up"
+    parts = [int(front.minutes(part, ROOT).split()[0]) for part in short.split()]
+    assert front.minutes(short, ROOT) == f"{sum(parts)} minutes"
 
 
 def test_the_minutes_of_a_part_are_counted() -> None:
@@ -194,6 +202,8 @@ def test_the_graph_shows_minutes_the_evening_and_what_no_other_needs() -> None:
     ends = [name for name, dot in zip(paths, dots, strict=True) if dot.get("class") == ["rl-end"]]
     assert ends == [name for name in paths if not any(name in befores for befores in needs.values())]
     assert "04_mixed_radix" in ends, "a side road, as it says itself"
+    assert {"04", "11", "13", "14"} <= {name[:2] for name in ends}
+    assert "for six, leave out 4, 11, 13 and 14, which no later chapter needs" in PATHS
     assert len(page.select("path.rl-evening")) == len(front.EVENING) - 1
 
 
