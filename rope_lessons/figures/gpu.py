@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -580,9 +581,11 @@ PARTS = {
     "kernels": ("#8ec6e8", "attention kernels"),
     "turns": ("#f5c97a", "turning"),
     "merges": ("#f0a585", "copy, merge, cast"),
-    "flips": ("#e8e8e8", "rows turned round"),
+    "flips": ("#e8e8e8", "rows reversed"),
 }
 BAR_LEFT, BAR_WIDE = 74, 276
+HIDDEN = ' hidden=""'
+SLOWEST = 35  # percent of the peak; the axis is as long as this kernel takes, so that only what is faster gets shorter
 
 
 def time_parts(length: int, percent: int, plan: str, window: int = 1024) -> tuple[float, dict[str, float]]:
@@ -611,20 +614,30 @@ def time_parts(length: int, percent: int, plan: str, window: int = 1024) -> tupl
 
 TIME_SCRIPT = r"""
     const n = Math.pow(2, value.length), w = 1024, far = n - w, blocks = n / w, B = 3.35e12;
-    const kernel = (pairs, rows) => Math.max(4 * 128 * pairs / (value.percent / 100 * 989e12), 1028 * rows / B);
-    const whole = n * (n + 1) / 2, beyond = far * (far + 1) / 2;
-    let near = kernel(whole - beyond, n), strict = 0, back = 0;
-    if (value.plan === "triangles") {
-      back = (blocks - 1) * (w - 1);
-      strict = kernel(back * w / 2, back);
-      near = kernel(blocks * w * (w + 1) / 2, n);
-    }
-    const merges = value.plan === "fused" ? 260 * (2 * n + far) : 1544 * n + 2352 * (far + back);
-    const parts = { kernels: near + strict + kernel(beyond, far), turns: 1536 * n / B, merges: merges / B,
-      flips: 2048 * back / B };
-    const alone = { kernels: kernel(whole, n), turns: 1024 * n / B };
-    const plain = alone.kernels + alone.turns;
-    const ours = parts.kernels + parts.turns + parts.merges + parts.flips, unit = WIDE / Math.max(ours, plain);
+    const timed = (percent, plan) => {
+      const kernel = (pairs, rows) => Math.max(4 * 128 * pairs / (percent / 100 * 989e12), 1028 * rows / B);
+      const whole = n * (n + 1) / 2, beyond = far * (far + 1) / 2;
+      let near = kernel(whole - beyond, n), strict = 0, back = 0;
+      if (plan === "triangles") {
+        back = (blocks - 1) * (w - 1);
+        strict = kernel(back * w / 2, back);
+        near = kernel(blocks * w * (w + 1) / 2, n);
+      }
+      const merges = plan === "fused" ? 260 * (2 * n + far) : 1544 * n + 2352 * (far + back);
+      return [
+        { kernels: kernel(whole, n), turns: 1024 * n / B },
+        { kernels: near + strict + kernel(beyond, far), turns: 1536 * n / B, merges: merges / B,
+          flips: 2048 * back / B }
+      ];
+    };
+    const sum = of => Object.values(of).reduce((a, b) => a + b, 0);
+    const round = x => {
+      const p = Math.pow(10, Math.floor(Math.log10(x)));
+      return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].find(m => m * p >= x) * p;
+    };
+    const shown = x => x < 1e-3 ? +(1e6 * x).toPrecision(3) + " µs" : +(1e3 * x).toPrecision(3) + " ms";
+    const longest = round(sum(timed(SLOWEST, "triangles")[1])), unit = WIDE / longest;
+    const [alone, parts] = timed(value.percent, value.plan), plain = sum(alone), ours = sum(parts);
     const bar = (of, name) => {
       let at = LEFT;
       for (const part in of) {
@@ -636,59 +649,93 @@ TIME_SCRIPT = r"""
     };
     bar(alone, "plain");
     bar(parts, "ours");
-    for (const part in parts)
-      svg.querySelector(".of-" + part).textContent = (100 * parts[part] / plain).toFixed(1) + " %";
+    for (const part in parts) {
+      svg.querySelector(".of-" + part).textContent = shown(parts[part]);
+      svg.querySelector(".share-" + part).textContent = (100 * parts[part] / plain).toFixed(1) + " %";
+    }
+    svg.querySelector(".row-flips").toggleAttribute("hidden", value.plan !== "triangles");
+    svg.querySelector(".half").textContent = shown(longest / 2);
+    svg.querySelector(".full").textContent = shown(longest);
     svg.querySelector(".ratio").textContent = "ReRoPE takes " + (ours / plain).toFixed(2) + " times as long as RoPE";
     write("length", n.toLocaleString("en-US"));
 """
 
 
+def time_axis(length: int) -> float:
+    """Seconds at the end of the axis: what the slowest kernel takes, rounded up."""
+    slowest = sum(time_parts(length, SLOWEST, "triangles")[1].values())
+    power = 10.0 ** math.floor(math.log10(slowest))
+    return next(times * power for times in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if times * power >= slowest)
+
+
+def _seconds(time: float) -> str:
+    return f"{float(f'{1e6 * time:.3g}'):g} µs" if time < 1e-3 else f"{float(f'{1e3 * time:.3g}'):g} ms"
+
+
+def _bar(of: Mapping[str, float], name: str, y: int, unit: float) -> str:
+    at, drawn = float(BAR_LEFT), ""
+    for part, seconds in of.items():
+        wide = seconds * unit
+        drawn += (
+            f'<rect class="{name}-{part}" x="{at:.1f}" y="{y}" width="{wide:.1f}" height="30" '
+            f'fill="{PARTS[part][0]}" stroke="#1a1a1a" stroke-width="0.5"/>'
+        )
+        at += wide
+    return drawn
+
+
+def _time_ruler(longest: float) -> str:
+    """Three ticks under the bars: one axis for all kernels and plans, so that lengths on the screen compare."""
+    ticks = (("", 0.0, "start", "0"), ("half", 0.5, "middle", _seconds(longest / 2)),
+             ("full", 1.0, "end", _seconds(longest)))  # fmt: skip
+    return f'<path d="M{BAR_LEFT} 90H{BAR_LEFT + BAR_WIDE}" stroke="#1a1a1a"/>' + "".join(
+        f'<path d="M{BAR_LEFT + share * BAR_WIDE:.0f} 90v6" stroke="#1a1a1a"/><text class="{name}" '
+        f'x="{BAR_LEFT + share * BAR_WIDE:.0f}" y="111" text-anchor="{anchor}" font-size="13">{said}</text>'
+        for name, share, anchor, said in ticks
+    )
+
+
+def _time_legend(parts: Mapping[str, float], plain: float) -> str:
+    right = BAR_LEFT + BAR_WIDE
+    return f'<text x="{right}" y="140" text-anchor="end" font-size="13">of RoPE\'s time</text>' + "".join(
+        f'<g class="row-{part}"{"" if part != "flips" or parts[part] else HIDDEN}>'
+        f'<rect x="10" y="{at}" width="18" height="18" fill="{colour}" stroke="#1a1a1a"/>'
+        f'<text x="36" y="{at + 15}">{name}</text>'
+        f'<text x="268" y="{at + 15}" text-anchor="end" class="of-{part}">{_seconds(parts[part])}</text>'
+        f'<text x="{right}" y="{at + 15}" text-anchor="end" class="share-{part}">'
+        f"{100 * parts[part] / plain:.1f} %</text></g>"
+        for at, (part, (colour, name)) in zip((150, 174, 198, 222), PARTS.items(), strict=True)
+    )
+
+
 def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explorable:
     """What the counts predict for an H100, part by part: RoPE and ReRoPE at 2 to the power of ``length`` tokens."""
     plain, parts = time_parts(2**length, percent, plan)
-    turns = PLAIN * 2**length / CARD.bandwidth
-    ours = sum(parts.values())
-    unit = BAR_WIDE / max(ours, plain)
-
-    def bar(of: Mapping[str, float], name: str, y: int) -> str:
-        at, drawn = float(BAR_LEFT), ""
-        for part, seconds in of.items():
-            wide = seconds * unit
-            drawn += (
-                f'<rect class="{name}-{part}" x="{at:.1f}" y="{y}" width="{wide:.1f}" height="30" '
-                f'fill="{PARTS[part][0]}" stroke="#1a1a1a" stroke-width="0.5"/>'
-            )
-            at += wide
-        return drawn
-
-    legend = "".join(
-        f'<rect x="{BAR_LEFT}" y="{at}" width="18" height="18" fill="{colour}" stroke="#1a1a1a"/>'
-        f'<text x="{BAR_LEFT + 26}" y="{at + 15}">{name}</text>'
-        f'<text x="{BAR_LEFT + BAR_WIDE}" y="{at + 15}" text-anchor="end" class="of-{part}">'
-        f"{100 * parts[part] / plain:.1f} %</text>"
-        for at, (part, (colour, name)) in zip((116, 140, 164, 188), PARTS.items(), strict=True)
-    )
+    turns, ours = PLAIN * 2**length / CARD.bandwidth, sum(parts.values())
+    longest = time_axis(2**length)
+    unit = BAR_WIDE / longest
     svg = (
-        '<svg viewBox="0 0 360 244" style="width:100%;max-width:430px;height:auto;background:none;display:block;'
+        '<svg viewBox="0 0 360 276" style="width:100%;max-width:430px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="{BAR_LEFT - 8}" y="30" text-anchor="end">RoPE</text>'
         f'<text x="{BAR_LEFT - 8}" y="70" text-anchor="end">ReRoPE</text>'
-        f"{bar({'kernels': plain - turns, 'turns': turns}, 'plain', 10)}{bar(parts, 'ours', 50)}"
-        f'<text x="{BAR_LEFT + BAR_WIDE}" y="104" text-anchor="end" font-size="13">ReRoPE, RoPE = 100 %</text>{legend}'
-        f'<text x="180" y="234" text-anchor="middle" font-weight="bold" class="ratio">'
+        f"{_bar({'kernels': plain - turns, 'turns': turns}, 'plain', 10, unit)}{_bar(parts, 'ours', 50, unit)}"
+        f"{_time_ruler(longest)}{_time_legend(parts, plain)}"
+        f'<text x="180" y="266" text-anchor="middle" font-weight="bold" class="ratio">'
         f"ReRoPE takes {ours / plain:.2f} times as long as RoPE</text></svg>"
     )
-    alt = f"""Two bars of predicted time on an {CARD.name}. RoPE's is attention and a little turning. ReRoPE's is the
-        same attention, more turning, and copy, merge and cast. At the start, at 8,192 tokens, with a kernel at 75
-        percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as long."""
-    caption = """Predicted for an H100, not measured; 16 bits, d = 128, w = 1,024, forward. Lengthen the text, then
-        speed the kernel up: which shares shrink, and which grow? Our engine has no fused merge."""
+    alt = f"""Two bars of predicted time on an {CARD.name}, over one axis for all kernels. RoPE's is attention and a
+        little turning. ReRoPE's is the same attention, more turning, and copy, merge and cast. At the start, at 8,192
+        tokens, with a kernel at 75 percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as
+        long."""
+    caption = """Predicted for an H100, not measured: time of one head, 16 bits, d = 128, w = 1,024, forward. Speed the
+        kernel up: only the blue shrinks. So what happens to the percents of the rest? Our engine has no fused merge."""
     knobs = (
+        Knob("percent", "kernel, % of peak", SLOWEST, 100, percent, 5),
         Knob("length", "length L", 12, 17, length, power=2),
-        Knob("percent", "kernel, % of peak", 20, 100, percent, 5),
         Choice("plan", "calls", PLANS, plan),
     )
-    script = TIME_SCRIPT.replace("WIDE", str(BAR_WIDE)).replace("LEFT", str(BAR_LEFT))
+    script = TIME_SCRIPT.replace("WIDE", str(BAR_WIDE)).replace("LEFT", str(BAR_LEFT)).replace("SLOWEST", str(SLOWEST))
     return Explorable("gpu-time", alt, caption, knobs, svg, script)
 
 
