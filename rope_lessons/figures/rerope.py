@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from rope_lessons.figures import (
     PURPLE,
     RED,
     SKY,
+    Choice,
     Explorable,
     Knob,
     doubling_axis,
@@ -36,6 +38,7 @@ __all__ = [
     "rerope_corner",
     "rerope_coverage",
     "rerope_lengths",
+    "rerope_mark",
     "rerope_matrix",
     "rerope_places",
     "rerope_recall",
@@ -450,3 +453,92 @@ def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
         Knob("slope", "slope beyond it", 0, 12, twelfths),
     )
     return Explorable("rerope-matrix", alt, caption, knobs, svg, MATRIX_SCRIPT, STYLE)
+
+
+# --- the explorable: the mark that the first layer writes ------------------------------------------------------------
+
+LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and the place of the third digit in the line
+HIDDEN = ' hidden=""'
+BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
+MARK, BENT = "#cfe6b8", 8  # the tint of what is marked; the window that is too short
+STATES: dict[str | int | float, tuple[str, str, str]] = {  # the button, what the digit carries, what becomes of it
+    "whole": ("as trained", 'carries: after ↵key␣=␣"48', "Found. The next digit is 2."),
+    "crowd": ("too many keys", "carries: a bit of everything", "Lost. Hundreds of bytes drown the ten."),
+    "bent": ("window of 8", 'carries: after ?y␣=␣"48', "Lost. 8, 9, 10 and 300 back look alike."),
+}
+MARK_SCRIPT = """
+    for (const part of svg.querySelectorAll("[data-state]"))
+      part.toggleAttribute("hidden", !part.dataset.state.split(" ").includes(value.state));
+"""
+
+
+def _center(place: int) -> int:
+    return BYTES_LEFT + BYTE * place + BYTE // 2
+
+
+def _row_of_bytes(text: str, top: int, marked: int) -> str:
+    return "".join(
+        f'<rect x="{_center(place) - BYTE // 2}" y="{top}" width="{BYTE}" height="28" stroke="#1a1a1a" '
+        f'fill="{MARK if place == marked else "none"}"/>'
+        f'<text x="{_center(place)}" y="{top + 19}" text-anchor="middle">{html.escape(byte)}</text>'
+        for place, byte in enumerate(text)
+    )
+
+
+def _arcs(places: Sequence[int], look: str) -> str:
+    """From bytes of the line to its third digit."""
+    end = _center(THIRD)
+    paths = "".join(
+        f"M{_center(place)} {LINE_TOP}Q{(_center(place) + end) / 2:g} {LINE_TOP - 24 - 14 * (THIRD - place)} {end} "
+        f"{LINE_TOP}"
+        for place in places
+    )
+    return f'<path d="{paths}" fill="none" {look}/>'
+
+
+def rerope_mark(state: str = "whole") -> Explorable:
+    """How the third digit of a needle is found: what the first layer writes onto it, what the question looks for, and
+    what is left where too many keys are seen or near distances are bent. A drawing; nothing in it is measured."""
+    near, far = range(THIRD - BENT + 1, THIRD), range(THIRD - BENT + 1)
+    sure, unsure, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 2), (RED, 2), (GREY, 1)))
+    drawn = {
+        "whole": _arcs(range(THIRD), sure),
+        "crowd": _arcs(range(THIRD), f'{sure} stroke-opacity="0.3"')
+        + "".join(
+            f'<path d="M0 {y}Q150 {y - 30} {_center(THIRD)} {LINE_TOP}" fill="none" {crowd}/>'
+            for y in range(48, 104, 6)
+        ),
+        "bent": _arcs(near, sure) + _arcs(far, f'{unsure} stroke-dasharray="4 4"'),
+    }
+    x, ask = _center(THIRD), _center(len(QUESTION) - 2)
+    words = "".join(
+        f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn[str(name)]}'
+        f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">{html.escape(carries)}</text>'
+        f'<text x="180" y="{ASK_TOP + 70}" text-anchor="middle" font-weight="bold">{verdict}</text></g>'
+        for name, (_, carries, verdict) in STATES.items()
+    )
+    matched, unmatched = state == "whole", state != "whole"
+    svg = (
+        '<svg viewBox="0 0 360 324" style="width:100%;max-width:460px;height:auto;background:none;display:block;'
+        'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
+        f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes what stands before</text>'
+        f"{_row_of_bytes(LINE, LINE_TOP, THIRD)}{words}"
+        f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
+        f'<path data-state="whole"{"" if matched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
+        f'stroke="{GREEN}" stroke-width="3"/>'
+        f'<path data-state="crowd bent"{"" if unmatched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
+        f'stroke="{RED}" stroke-width="2" stroke-dasharray="3 6"/>'
+        f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
+        f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 109}" font-size="13">shown 32 away</text>'
+        f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
+        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">{html.escape("wants: after ↵key␣=␣")}"48</text></svg>'
+    )
+    alt = """Two lines of bytes. Above, the hidden line with its number; the ten bytes before its third digit, a 2, send
+        arrows to that digit, which then carries them. Below, the question, the same line up to its second digit; its
+        last byte looks for a byte that carries the same, and finds the 2, at whatever distance. With too many keys the
+        arrows are pale among many others and nothing is found; with a window of 8 the three farthest bytes share one
+        distance with everything before them, and nothing is found either."""
+    caption = """A drawing of the idea, not measured; the two failures are measured below. The hidden line above, the
+        question below, any number of bytes between them. ↵ is the line's end, ␣ a blank."""
+    buttons = Choice("state", "layer 1", {name: button for name, (button, _, _) in STATES.items()}, state)
+    return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)

@@ -329,6 +329,24 @@ def test_explorable_says_what_it_shows():
     assert "a window of 3 allows a slope of $\\tfrac13$, a window of 1 a slope of $\\tfrac12$" in LESSON
 
 
+def test_the_mark_is_drawn_as_the_lesson_says():
+    """What each button shows, and how many of the ten bytes keep their distance in a window of 8."""
+    assert figures.LINE[: figures.THIRD] + "?" == figures.QUESTION
+    assert "the line begins 8 bytes before the first digit and 12 before the fifth" in LESSON
+    assert figures.LINE.index("4") == 8
+    assert len(figures.LINE) == 13
+    for state, (_, _, verdict) in figures.STATES.items():
+        drawn = Drawn(figures.rerope_mark(str(state)))
+        shown = [p for p in drawn.every if p.get("data-state") and p.get("hidden") is None]
+        assert len(shown) == 2
+        assert all(str(state) in p.attrib["data-state"].split() for p in shown)
+        assert any(verdict in "".join(p.itertext()) for p in shown)
+    bent = next(p for p in Drawn(figures.rerope_mark("bent")).every if p.get("data-state") == "bent")
+    true, parked = (p.attrib["d"].count("M") for p in bent.iter() if p.tag.endswith("path"))
+    assert (true, parked) == (7, 3)  # 1 to 7 back are inside the window, 8 to 10 at its edge
+    assert sum(figures.leaky_distance(torch.arange(1, 11), figures.BENT, 0) < figures.BENT) == true
+
+
 def test_dual_chunk_distances():
     """True within a chunk and a little way into the one before; whole, and never beyond the largest."""
     shown, token = figures._dual_chunk_distances(40, 6, 10), torch.arange(40)
