@@ -39,6 +39,7 @@ __all__ = [
     "local_alibi",
     "local_attention",
     "local_cache",
+    "local_cliff",
     "local_distances",
     "local_hybrid",
     "local_needles",
@@ -172,6 +173,34 @@ def local_recall(
     alt = f"""Share of questions answered against the distance of the secret, mean over the seeds, bars from worst to
         best. Vertical lines at the window of {window} (dashed) and at the training length {train_length}; a dotted line
         for guessing, 3.8 percent. In percent: {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def local_cliff(found: Mapping[int, Mapping[int, float]], layers: int = 4) -> tuple[MatplotlibFigure, str]:
+    """Digits that are found, by how far back the number stands, with what a window and a stack of windows can see.
+
+    Args:
+        found: for each window the percent of digits by bytes back.
+        layers: with such a window.
+    """
+    figure, axis = new_figure(height=3.2)
+    said = []
+    for (window, curve), color, marker in zip(found.items(), (BLUE, ORANGE), "os", strict=True):
+        field = (window - 1) * layers + 1
+        axis.plot(list(curve), list(curve.values()), color=color, marker=marker, label=f"windows of {window}")
+        axis.axvline(field, color=color, linestyle="--", linewidth=1.5)
+        axis.text(field / 1.04, 62, f"field {field}", color=color, rotation=90, ha="right", va="center", fontsize=12)
+        said.append(f"windows of {window}: {', '.join(f'{y:.0f} at {x}' for x, y in curve.items())}")
+    doubling_axis(axis, (16, 32, 64, 128, 256, 512))
+    axis.set_xlabel("bytes back to the number")
+    axis.set_ylabel("digits right, %")
+    axis.set_ylim(-5, 108)
+    axis.set_yticks([0, 50, 100])
+    legend_below(figure, axis)
+    alt = f"""Percent of a hidden number's digits that are right, against how many bytes back it stands, for two windows
+        in all {layers} layers; dashed lines mark their fields. Each curve falls from 100 at its own window, far before
+        its field. {"; ".join(said)}."""
     return figure, alt
 
 

@@ -16,7 +16,7 @@ import rope_lessons as rl
 from experiments.scoreboard_jobs import kept_model
 from rope_lessons.exercises.local import lab_heads, lab_looks_back, lab_plan
 from rope_lessons.figures import local as figures
-from rope_lessons.lab.table.passkey import passkey_windows
+from rope_lessons.lab.table.passkey import needle_depth, passkey_windows
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.scoreboard import hits, live, table
 from rope_lessons.scoreboard.recipe import RUNGS
@@ -1003,13 +1003,9 @@ def test_inside_the_field_is_not_found():
     """Digits of a number by how far back its line stands, seed 0, windows of 64 in four layers: a field of 253."""
     model, texts = live.load(), live.windows()[:16]
     window = rl.scheme("window", dim=32, visible_window=64)
-    far, near = (
-        live.digits(model, window, texts, 512, depths).double().mean(dim=(1, 2)).tolist()
-        for depths in ([0.6, 0.7, 0.8], [0.9])
-    )
-    assert [round(100 * x) for x in far] == [11, 11, 11]
-    assert near == [1.0]
-    assert (
-        "Hidden 112, 160 or 209 bytes back, well inside the field, the window still gets 11 % of the digits" in LESSON
-    )
+    inside, field = ([needle_depth(back, 512) for back in backs] for backs in ((16, 40, 64), (65, 112, 160, 209, 253)))
+    found = live.digits(model, window, texts, 512, [*inside, *field]).double().mean(dim=(1, 2))
+    assert found[:3].tolist() == [1, 1, 1]
+    assert max(found[3:]) < 0.2  # one of ten by chance
+    assert "One byte beyond the window, and deep inside the field, the model falls from all digits to chance" in LESSON
     assert "two or three points of all bytes" in LESSON

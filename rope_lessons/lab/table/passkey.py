@@ -40,6 +40,30 @@ def passkey_windows(windows: Tensor, depth: float) -> Tensor:
     return found
 
 
+def needle_depth(back: int, length: int) -> float:
+    """The depth of a needle whose digits stand ``back`` tokens before those of the question.
+
+    Args:
+        back: tokens from a digit of the question to the same digit of the needle.
+        length: of the text that is read; :func:`passkey_windows` takes windows with one token more.
+
+    Raises:
+        ValueError: a needle that would overlap with the question, or begin before the text.
+
+    >>> [needle_depth(back, 512) for back in (15, 500)]
+    [1.0, 0.0]
+    >>> window = torch.full((1, 513), ord("."))
+    >>> text = bytes(passkey_windows(window, needle_depth(64, 512))[0].tolist())
+    >>> text.rindex(b"key") - text.index(b"key")
+    64
+    """
+    needle, question = (len(line.format("0" * DIGITS)) for line in (NEEDLE, QUESTION))
+    most = length + 1 - question
+    if not needle <= back <= most:
+        raise ValueError(f"back must be from {needle} to {most} in texts of {length} tokens, got {back}")
+    return (most - back) / (most - needle)
+
+
 def last_digit(windows: Tensor) -> Tensor:
     """Where the last digit of each window's needle stands, int64 ``(windows,)``.
 
