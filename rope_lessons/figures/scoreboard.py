@@ -33,6 +33,7 @@ __all__ = [
     "request_table",
     "scoreboard_ahead",
     "scoreboard_chooser",
+    "scoreboard_cuts",
     "scoreboard_gaps",
     "scoreboard_lengths",
     "scoreboard_order",
@@ -186,6 +187,7 @@ LABELS = {
     "lambda": "Λ mask", "streaming": "StreamingLLM", "lm-infinite": "LM-Infinite", "window-8": "A window of 8 bytes",
     "alibi": "ALiBi", "invleaky": "InvLeaky", "invleaky-moving": "InvLeaky, moving window",
     "invleaky-same-residue": "InvLeaky, moving, same gaps", "invleaky-slopes": "InvLeaky, two slopes",
+    "invleaky-quarter-gaps": "InvLeaky, moving by 4",
     "hwfa": "HWFA", "hwfa2": "HWFA2", "sinusoidal": "Sinusoidal", "sinusoidal-shifted": "Sinusoidal, begins at 64",
     "sinusoidal-pi": "Sinusoidal, squeezed", "learned": "Learned table", "learned-pi": "Learned table, squeezed",
     "random-positions": "Random positions, even grid", "random-positions-ordinary": "Random positions, 0, 1, 2, …",
@@ -213,13 +215,14 @@ MADE_BY = {
     "invleaky-moving": "layers=4, dim=32, windows=range(16, 32), slopes=(16,)",
     "invleaky-same-residue": "layers=4, dim=32, windows=range(16, 80, 16), slopes=(16,)",
     "invleaky-slopes": "layers=4, dim=32, windows=(16,), slopes=(16, 32)",
+    "invleaky-quarter-gaps": "layers=4, dim=32, windows=range(16, 32, 4), slopes=(16,)",
     "hwfa": "layers=4, dim=32, visible_window=16, train_length=64",
     "hwfa2": "layers=4, dim=32, visible_window=16, window=32",
     "random-positions": "layers=4, dim=32, max_length=1024, causal=True",
     "equal-mean": "layers=4, dim=32, causal=True",
     "skip-positions": "layers=4, dim=32, max_length=512",
 }
-METHOD_OF = dict.fromkeys(("invleaky-same-residue", "invleaky-slopes"), "invleaky-moving")
+METHOD_OF = dict.fromkeys(("invleaky-same-residue", "invleaky-slopes", "invleaky-quarter-gaps"), "invleaky-moving")
 CHOOSER = (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512))
 MEANT = {"rerope-w16": "ReRoPE, window 16", "rerope-w32": "ReRoPE"}  # two windows of one method
 
@@ -430,6 +433,56 @@ def scoreboard_reach(
     axis.grid(axis="y", visible=False)
     alt = f"""Percent of {HEADS[metric]} right at {length} bytes, with 95 % intervals, one row for each method; a dashed
         line marks the control, {names[control]}. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def scoreboard_cuts(
+    lines: Table,
+    names: Mapping[str, tuple[str, str]],
+    *,
+    metrics: Sequence[str] = ("far copies", "needle"),
+    length: int = 512,
+) -> tuple[MatplotlibFigure, str]:
+    """Rows beside their own weights behind a window: a filled dot and a hollow diamond for each, a panel a metric.
+
+    Args:
+        lines: the table of the scoreboard.
+        names: of the rows that are drawn, from the top; what each is called, and the row of its control.
+        metrics: a panel for each.
+        length: of the lines that are read.
+
+    Raises:
+        ValueError: rows that the table does not have.
+
+    Chapter 10.
+    """
+    figure, axes = new_figure(len(metrics), 1, height=1.2 + 0.36 * len(metrics) * len(names), squeeze=False)
+    said = []
+    for axis, metric in zip(axes[:, 0], metrics, strict=True):
+        for place, (row, (name, control)) in enumerate(names.items()):
+            whole, cut = (measured(lines, each, metric, length)[0] for each in (row, control))
+            axis.plot([cut, whole], [place, place], color=GREY, linewidth=2, zorder=1)
+            axis.plot(
+                cut,
+                place,
+                "D",
+                markersize=8,
+                markeredgecolor=ORANGE,
+                markerfacecolor="none",
+                markeredgewidth=2,
+                label=None if place else "no farther than 64 back",
+            )
+            axis.plot(whole, place, "o", color=BLUE, markersize=8, label=None if place else "all that is there")
+            said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
+        axis.set_yticks(range(len(names)), [name for name, _ in names.values()])
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.set_xlim(-4, 104)
+        axis.set_xlabel(f"{HEADS[metric]} at {length}, % right")
+        axis.grid(axis="y", visible=False)
+    legend_below(figure, axes[0, 0])
+    alt = f"""Percent right at {length} bytes, a panel for {" and one for ".join(HEADS[m] for m in metrics)}: a dot for
+        each training, and a diamond for the same weights that see 64 bytes. {"; ".join(said)}."""
     return figure, alt
 
 
