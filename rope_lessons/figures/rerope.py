@@ -460,7 +460,7 @@ def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
 LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and the place of the third digit in the line
 HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
-MARK, BENT = "#cfe6b8", 8  # the tint of what is marked; the window that is too short
+MARK, BENT = "#f5c97a", 8  # the tint of what is marked; the window that is too short
 STATES: dict[str | int | float, tuple[str, str, str]] = {  # the button, what the digit carries, what becomes of it
     "whole": ("as trained", 'carries: after ↵key␣=␣"48', "Found. The next digit is 2."),
     "crowd": ("too many keys", "carries: a bit of everything", "Lost. Hundreds of bytes drown the ten."),

@@ -209,7 +209,7 @@ def test_eq_random_positions_cut():
             assert Fraction(len(far), (n - 1) * (n - k)) == Fraction(k, n - 1)
     assert Fraction(62, 63) == 1 - Fraction(1, N - 1)
     mean_gap = average([row[-1] for row in jumps(N, 512)]) / (N - 1)
-    assert f"the *mean* gap is {float(mean_gap):.1f}." in LESSON
+    assert f"the *mean* gap is {float(mean_gap):.1f};" in LESSON
 
 
 def test_pairs_of_one_jump():
@@ -566,7 +566,7 @@ def test_prices_at_home():
     assert "to {:.2f} for the random subset and {:.2f} for equal means".format(*longer) in LESSON
     assert longer[0] > price("random", "grid")
     assert longer[1] > price("equal-mean", "0, 1, 2")
-    assert f"plain training has {mean(told('plain, three times', '0, 1, 2', N)):.2f} nats at home" in LESSON
+    assert "after three times as many steps both prices have grown" in LESSON
     assert "before rounding, to {:.2f} and {:.2f}.".format(*longer) in DEEPER
     both = [value for case in (("random", "grid"), ("plain", "0, 1, 2"))
             for value in (mean(told(*case, 512)), min(told(*case, 512)), max(told(*case, 512)))]  # fmt: skip
