@@ -450,6 +450,20 @@ class FillMeasured(SphinxPostTransform):
         return _table(rows)
 
 
+class KeepPercents(SphinxPostTransform):
+    """No line ends between a number and its percent sign, in prose and in tables that come as HTML."""
+
+    default_priority = 900
+    apart = (nodes.literal, nodes.literal_block, nodes.math, nodes.math_block)
+
+    def run(self, **kwargs: Any) -> None:
+        for text in list(self.document.findall(nodes.Text)):
+            if not isinstance(text.parent, self.apart) and "<script" not in text:
+                kept = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", text)
+                if kept != text:
+                    text.parent.replace(text, nodes.Text(kept))
+
+
 def _table(rows: list[list[str]]) -> nodes.table:
     group = nodes.tgroup("", *(nodes.colspec(colwidth=1) for _ in rows[0]), cols=len(rows[0]))
     lines = [nodes.row("", *(nodes.entry("", nodes.paragraph("", cell)) for cell in row)) for row in rows]
@@ -609,6 +623,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_transform(FoldProofs)
     app.add_transform(ShowSetUp)
     app.add_post_transform(FillMeasured)
+    app.add_post_transform(KeepPercents)
     directives: dict[str, type[SphinxDirective]] = {
         "claims": Claims,
         "libraries": Libraries,

@@ -118,3 +118,15 @@ def test_a_stored_page_holds_no_other(html: Path) -> None:
     stored = {path: path.read_bytes() for path in (ROOT / "_build" / ".doctrees").rglob("*.doctree")}
     assert len(stored) >= len(toc_files(ROOT))
     assert [path.stem for path, pickled in stored.items() if b"BuildEnvironment" in pickled] == []
+
+
+def test_no_line_ends_before_a_percent_sign(html: Path) -> None:
+    """Outside of code and of explorables; a notebook's text keeps its blanks."""
+    kept = 0
+    for page in sorted((html / "book").glob("*.html")):
+        text = re.sub(r"<(pre|script|style|code|figure)\b.*?</\1>", "", page.read_text("utf8"), flags=re.S)
+        body = text[text.index("<article") : text.index("</article>")]
+        shown = re.sub("<[^>]*>", "", re.sub(r"<svg\b.*?</svg>|\\\(.*?\\\)|\\\[.*?\\\]", "", body, flags=re.S))
+        assert not re.search(r"\d %", shown), (page.name, re.findall(r".{30}\d %.{10}", shown)[:2])
+        kept += len(re.findall("\\d\N{NO-BREAK SPACE}%", shown))
+    assert kept > 200
