@@ -46,6 +46,7 @@ BY_SEED = {
     "invleaky-moving-logn": "invleaky-moving-logn",
     "invleaky-same-residue-logn": "invleaky-same-residue-logn",
     "invleaky-slopes-logn": "invleaky-slopes-logn",
+    "invleaky-quarter-gaps-logn": "invleaky-quarter-gaps-logn",
     "rerope-w32-logn-test": "rope",
 }  # its rows of which the chapter draws each seed, and their trainings
 LOG, AFTER = LogN(N), LogN(N, clip=True)  # log n in training and at test; at test only

@@ -38,6 +38,7 @@ __all__ = [
     "scoreboard_lengths",
     "scoreboard_order",
     "scoreboard_reach",
+    "scoreboard_rungs",
     "scoreboard_table",
     "scoreboard_trade",
     "scoreboard_tuned",
@@ -679,6 +680,47 @@ def _bound(lines: Table, metric: str, length: int) -> float | None:
     rung = f"{RUNG}-at-{length}"
     found = find(lines.where(rung=rung), "rope", metric, length) if rung in lines["rung"] else None
     return None if found is None else 100 * found.mean
+
+
+@styled
+def scoreboard_rungs(
+    pairs: Mapping[str, Sequence[Pair]], names: Mapping[str, str], *, control: str, there: str, here: str
+) -> tuple[MatplotlibFigure, str]:
+    """By how much rows are above a control on two rungs, in points: a filled end and a hollow one for each.
+
+    Args:
+        pairs: of :func:`~rope_lessons.scoreboard.summary.on_two_rungs`, by metric: a panel for each.
+        names: of the rows that are drawn, from the top; what each is called.
+        control: the row that they are compared with.
+        there, here: what the two rungs are called.
+
+    Raises:
+        ValueError: a row or a control that the rungs do not share.
+
+    Chapter 12.
+    """
+    figure, axes = new_figure(len(pairs), 1, height=1.0 + 0.33 * len(pairs) * (len(names) + 2), squeeze=False)
+    said = []
+    for axis, (metric, both) in zip(axes[:, 0], pairs.items(), strict=True):
+        found = {pair.row: (pair.there, pair.here) for pair in both}
+        if missing := [row for row in (*names, control) if row not in found]:
+            raise ValueError(f"names must be of rows on both rungs, {', '.join(found)}; got {missing[0]!r}")
+        for place, (row, name) in enumerate(names.items()):
+            gaps = [100 * (own - cut) for own, cut in zip(found[row], found[control], strict=True)]
+            axis.plot(gaps, [place, place], color=GREY, linewidth=2, zorder=1)
+            for gap, rung, inside in zip(gaps, (there, here), (BLUE, "none"), strict=True):
+                look = {"markersize": 9, "markeredgecolor": BLUE, "markerfacecolor": inside, "markeredgewidth": 2}
+                axis.plot(gap, place, "o", label=None if place else rung, **look)
+            said.append(f"{HEADS[metric]}, {name}: {gaps[0]:.1f} and {gaps[1]:.1f}")
+        axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
+        axis.set_yticks(range(len(names)), list(names.values()))
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.set_xlabel(f"{HEADS[metric]}: points above the control")
+        axis.grid(axis="y", visible=False)
+    legend_below(figure, axes[0, 0])
+    alt = f"""Points above the control on two models, {there} and {here}; a panel for each metric, a line with two ends
+        for each method, a dash at 0. {"; ".join(said)}."""
+    return figure, alt
 
 
 @styled

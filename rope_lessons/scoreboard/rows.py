@@ -212,6 +212,8 @@ class _Scoreboard(Maker):
             # Controls: distances are jittered as much, but the residues modulo the slope that training visits stay.
             "same-residue": (range(window, window + 4 * slope, slope), (slope,)),
             "slopes": ((window,), (slope, 2 * slope)),
+            # As few maps as the first control has, and gaps of a quarter: is it the gaps, or how many maps there are?
+            "quarter-gaps": (range(window, window + slope, slope // 4), (slope,)),
         }
         for name, (windows, slopes) in visited.items():
             options: dict[str, Any] = {"windows": tuple(windows), "slopes": slopes, "scale": self.log_n}
