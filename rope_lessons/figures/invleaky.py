@@ -40,6 +40,7 @@ __all__ = [
     "invleaky_lengths",
     "invleaky_maps",
     "invleaky_matrices",
+    "invleaky_plane",
     "invleaky_reach",
     "invleaky_seeds",
     "invleaky_visited",
@@ -155,9 +156,9 @@ def invleaky_alias(
     slow = omega - 2 * math.pi / slope * round(omega * slope / (2 * math.pi))
     x = torch.linspace(window, until, 1281, dtype=torch.float64)
     visited = torch.arange(window, until + 1, slope, dtype=torch.float64)
-    axis.plot(x, (x * omega).cos(), color=BLUE, label=f"pair {pair}, period {2 * math.pi / omega:.0f}")
+    axis.plot(x, (x * omega).cos(), color=BLUE, label=f"a hand of period {2 * math.pi / omega:.0f}")
     alias = (window * omega + (x - window) * slow).cos()
-    axis.plot(x, alias, color=ORANGE, linestyle="--", label=f"a pair of period {2 * math.pi / abs(slow):.0f}")
+    axis.plot(x, alias, color=ORANGE, linestyle="--", label=f"a hand of period {2 * math.pi / abs(slow):.0f}")
     axis.plot(visited, (visited * omega).cos(), "o", color="black", label="visited in training")
     axis.set_xticks(visited.tolist())
     axis.set_xlabel("distance")
@@ -166,6 +167,37 @@ def invleaky_alias(
     alt = f"""The cosine of pair {pair} of {dim // 2} between the distances {window} and {until}: a wave of period
         {2 * math.pi / omega:.1f}. Dots mark the distances that training visits, every {slope}. A dashed wave of period
         {2 * math.pi / abs(slow):.0f} passes through all dots as well."""
+    return figure, alt
+
+
+@styled
+def invleaky_plane(
+    fast: int = 2, slow: int = 8, dim: int = 32, window: int = 16, slope: int = 16, until: int = 256
+) -> tuple[MatplotlibFigure, str]:
+    """Where two hands point together, a fast one across and a slow one up: at all distances, and at those visited."""
+    figure, axis = new_figure(height=4.0)
+    omega = rope_frequencies(dim)
+    every = torch.arange(until + 1)
+    told = trained_distances(until, window, slope)
+    told = told[told <= until]
+
+    def degrees(x: Tensor, pair: int) -> Tensor:
+        return torch.rad2deg(x.double() * omega[pair]) % 360
+
+    look = {"linestyle": "none", "marker": "o"}
+    axis.plot(degrees(every, fast), degrees(every, slow), color=SKY, markersize=3, label="plain RoPE at test", **look)
+    axis.plot(degrees(told, fast), degrees(told, slow), color="black", markersize=6, label="seen in training", **look)
+    axis.set_xlim(0, 360)
+    axis.set_xticks(range(0, 361, 90), [f"{a}°" for a in range(0, 361, 90)])
+    axis.set_yticks(range(0, 151, 50), [f"{a}°" for a in range(0, 151, 50)])
+    axis.set_xlabel(f"a fast hand (pair {fast})")
+    axis.set_ylabel(f"a slow hand (pair {slow})")
+    legend_below(figure, axis)
+    alt = f"""Two hands of a head of {dim // 2} pairs together: pair {fast} across, once round in
+        {2 * math.pi / omega[fast].item():.0f} tokens, pair {slow} up. At all distances up to {until} the points fill
+        the plane with slanted strands. Of these, {len(told)} distances were seen in training, black dots: {window} on
+        one strand at the bottom, and above it one in {slope}, far apart from each other. Each dot's column and each
+        dot's row is met again by many points that were never seen."""
     return figure, alt
 
 
@@ -249,7 +281,7 @@ def invleaky_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> 
 def invleaky_seeds(
     rows: Table, names: Mapping[str, str], cuts: Mapping[str, float], length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """What each seed of some rows has right, a dot for each.
+    """What each seed of some rows has right, a dot for each; a thin line joins what InvLeaky has of a seed.
 
     Args:
         rows: the table ``each_seed`` of ``data/invleaky.json``.
@@ -259,11 +291,17 @@ def invleaky_seeds(
     """
     figure, axes = new_figure(len(cuts), 1, height=0.9 + 0.42 * len(cuts) * len(names))
     said = []
+    by_seed: dict[tuple[str, int], list[tuple[float, int]]] = {}
     for axis, (metric, cut) in zip(axes, cuts.items(), strict=True):
         for place, (row, name) in enumerate(names.items()):
             found = rows.where(row=row)[metric]
             axis.plot(found, [place] * len(found), "o", color=BLUE, markersize=8, alpha=0.75)
+            for line in rows.where(row=row) if row.startswith("invleaky") else ():
+                by_seed.setdefault((metric, line["seed"]), []).append((line[metric], place))
             said.append(f"{metric}, {name}: {spoken(found, 0)}")
+        for (of_metric, _), points in by_seed.items():
+            if of_metric == metric:
+                axis.plot(*zip(*points, strict=True), color=GREY, linewidth=0.7, zorder=1)
         axis.axvline(cut, color=GREY, linestyle="--", linewidth=1, zorder=0)
         axis.set_yticks(range(len(names)), list(names.values()))
         axis.set_ylim(len(names) - 0.5, -0.5)
@@ -272,8 +310,8 @@ def invleaky_seeds(
     lines = " and ".join(f"{cut:.0f}" for cut in cuts.values())
     return (
         figure,
-        f"""A panel for each metric at {length} bytes, a row for each training, a dot for each seed, in percent;
-        dashed lines, where a cut stands, at {lines}. {"; ".join(said)}.""",
+        f"""A panel for each metric at {length} bytes, a row for each training, a dot for each seed, in percent,
+        InvLeaky's of one seed joined; dashed lines, where a cut stands, at {lines}. {"; ".join(said)}.""",
     )
 
 
