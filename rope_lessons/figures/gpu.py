@@ -715,7 +715,7 @@ def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explo
     longest = time_axis(2**length)
     unit = BAR_WIDE / longest
     svg = (
-        '<svg viewBox="0 0 360 276" style="width:100%;max-width:430px;height:auto;background:none;display:block;'
+        '<svg viewBox="0 0 360 276" style="width:100%;max-width:370px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="{BAR_LEFT - 8}" y="30" text-anchor="end">RoPE</text>'
         f'<text x="{BAR_LEFT - 8}" y="70" text-anchor="end">ReRoPE</text>'

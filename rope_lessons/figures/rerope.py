@@ -519,7 +519,7 @@ def rerope_mark(state: str = "whole") -> Explorable:
     )
     matched, unmatched = state == "whole", state != "whole"
     svg = (
-        '<svg viewBox="0 0 360 324" style="width:100%;max-width:460px;height:auto;background:none;display:block;'
+        '<svg viewBox="0 0 360 324" style="width:100%;max-width:380px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes what stands before</text>'
         f"{_row_of_bytes(LINE, LINE_TOP, THIRD)}{words}"
