@@ -47,6 +47,8 @@ BY_SEED = {
     "invleaky-same-residue-logn": "invleaky-same-residue-logn",
     "invleaky-slopes-logn": "invleaky-slopes-logn",
     "invleaky-quarter-gaps-logn": "invleaky-quarter-gaps-logn",
+    "invleaky-four-slopes-logn": "invleaky-four-slopes-logn",
+    "invleaky-moving": "invleaky-moving",
     "rerope-w32-logn-test": "rope",
 }  # its rows of which the chapter draws each seed, and their trainings
 LOG, AFTER = LogN(N), LogN(N, clip=True)  # log n in training and at test; at test only

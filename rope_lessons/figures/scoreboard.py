@@ -188,7 +188,7 @@ LABELS = {
     "lambda": "Λ mask", "streaming": "StreamingLLM", "lm-infinite": "LM-Infinite", "window-8": "A window of 8 bytes",
     "alibi": "ALiBi", "invleaky": "InvLeaky", "invleaky-moving": "InvLeaky, moving window",
     "invleaky-same-residue": "InvLeaky, moving, same gaps", "invleaky-slopes": "InvLeaky, two slopes",
-    "invleaky-quarter-gaps": "InvLeaky, moving by 4",
+    "invleaky-quarter-gaps": "InvLeaky, moving by 4", "invleaky-four-slopes": "InvLeaky, four slopes",
     "hwfa": "HWFA", "hwfa2": "HWFA2", "sinusoidal": "Sinusoidal", "sinusoidal-shifted": "Sinusoidal, begins at 64",
     "sinusoidal-pi": "Sinusoidal, squeezed", "learned": "Learned table", "learned-pi": "Learned table, squeezed",
     "random-positions": "Random positions, even grid", "random-positions-ordinary": "Random positions, 0, 1, 2, …",
@@ -217,13 +217,16 @@ MADE_BY = {
     "invleaky-same-residue": "layers=4, dim=32, windows=range(16, 80, 16), slopes=(16,)",
     "invleaky-slopes": "layers=4, dim=32, windows=(16,), slopes=(16, 32)",
     "invleaky-quarter-gaps": "layers=4, dim=32, windows=range(16, 32, 4), slopes=(16,)",
+    "invleaky-four-slopes": "layers=4, dim=32, windows=(16,), slopes=(16, 32, 48, 64)",
     "hwfa": "layers=4, dim=32, visible_window=16, train_length=64",
     "hwfa2": "layers=4, dim=32, visible_window=16, window=32",
     "random-positions": "layers=4, dim=32, max_length=1024, causal=True",
     "equal-mean": "layers=4, dim=32, causal=True",
     "skip-positions": "layers=4, dim=32, max_length=512",
 }
-METHOD_OF = dict.fromkeys(("invleaky-same-residue", "invleaky-slopes", "invleaky-quarter-gaps"), "invleaky-moving")
+METHOD_OF = dict.fromkeys(
+    ("invleaky-same-residue", "invleaky-slopes", "invleaky-quarter-gaps", "invleaky-four-slopes"), "invleaky-moving"
+)
 CHOOSER = (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512))
 MEANT = {"rerope-w16": "ReRoPE, window 16", "rerope-w32": "ReRoPE"}  # two windows of one method
 

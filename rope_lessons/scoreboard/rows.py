@@ -214,10 +214,13 @@ class _Scoreboard(Maker):
             "slopes": ((window,), (slope, 2 * slope)),
             # As few maps as the first control has, and gaps of a quarter: is it the gaps, or how many maps there are?
             "quarter-gaps": (range(window, window + slope, slope // 4), (slope,)),
+            # As many maps as that, far pairs practised about as often as with the moving window, and wide gaps.
+            "four-slopes": ((window,), tuple(k * slope for k in (1, 2, 3, 4))),
         }
         for name, (windows, slopes) in visited.items():
             options: dict[str, Any] = {"windows": tuple(windows), "slopes": slopes, "scale": self.log_n}
             yield self.row(f"invleaky-{name}-logn", "invleaky-moving", **options)
+        yield self.row("invleaky-moving", "invleaky-moving", windows=tuple(visited["moving"][0]), slopes=(slope,))
 
     def hybrids(self) -> Iterator[TableRow]:
         window = self.train_length // 4

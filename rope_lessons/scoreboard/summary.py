@@ -31,7 +31,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "07": ("rope", "lambda", "streaming", "lm-infinite", "window-8", "alibi", "hwfa"),
     "08": ("rope", "rerope", "leaky-rerope", "self-extend"),
     "09": ("rope", "rerope", "invleaky", "invleaky-moving", "invleaky-same-residue", "invleaky-slopes",
-           "invleaky-quarter-gaps"),
+           "invleaky-quarter-gaps", "invleaky-four-slopes"),
     "10": ("rope", "random-positions", "random-positions-ordinary", "equal-mean", "skip-positions"),
     "12": ("rope", "hwfa", "hwfa2"),
     "14": ("rope", "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "xpos", "p-rope", "partial-rotary", "nope",
