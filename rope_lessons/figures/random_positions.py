@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -326,25 +326,47 @@ def random_lengths(
     return figure, alt
 
 
+def gaps_by_step(steps: Sequence[float], length: int = 64, places: int = 2048) -> dict[str, list[float]]:
+    """Which share of the gaps of training lies around each step, from half a doubling below it to half a one above."""
+
+    def shares(beyond: Callable[[float], float]) -> list[float]:
+        return [beyond(step / math.sqrt(2)) - beyond(step * math.sqrt(2)) for step in steps]
+
+    def subset(gap: float) -> float:  # the share of gaps that are at least so wide
+        return math.comb(places + 1 - math.ceil(gap), length) / math.comb(places, length)
+
+    return {
+        "plain": shares(lambda gap: float(gap <= 1)),
+        "random": shares(subset),
+        "equal-mean": shares(lambda gap: math.exp(-gap)),
+    }
+
+
 @styled
 def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigure, str]:
-    """Loss on 64 bytes against the step between their positions, a line for each training."""
-    figure, axis = new_figure(height=4.6)
+    """Loss on 64 bytes against the step between their positions, and the gaps of each training."""
+    figure, (above, below) = new_figure(height=6.0, rows=2, sharex=True, height_ratios=(2, 1))
     names = {"plain": "0, 1, 2, …", "random": "random subset", "equal-mean": "equal means"}
     said = []
     for number, (training, name) in enumerate(names.items()):
         by_step = rows.where(encoding=encoding, training=training).by("spacing")
         steps = sorted(by_step)
-        found = [by_step[step]["loss"] for step in steps]
-        mean = over_seeds(axis, steps, found, color=COLOURS[number], marker=MARKERS[number], label=name)
-        said.append(f"{name}: {spoken(mean, 2)}")
-    doubling_axis(axis, steps)
-    axis.set_xlabel("step between neighbours at test, 64 bytes")
-    axis.set_ylabel("loss, nats per hidden byte")
-    legend_below(figure, axis)
-    alt = f"""Loss on texts of 64 bytes against the step between neighbouring positions at test, from {steps[0]:g} to
-        {steps[-1]:g}, one line for each training, mean over the seeds with bars from best to worst. In nats, smallest
-        step to largest. {"; ".join(said)}."""
+        style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
+        mean = over_seeds(above, steps, [by_step[step]["loss"] for step in steps], label=name, **style)
+        gaps = [100 * share for share in gaps_by_step(steps)[training]]
+        below.plot(steps, [share or math.nan for share in gaps], **style)
+        said.append(f"{name}: {spoken(mean, 2)}; gaps {spoken(gaps, 0)}")
+    doubling_axis(above, steps)
+    doubling_axis(below, steps)
+    below.set_xlabel("step between neighbours, 64 bytes")
+    above.set_ylabel("loss, nats per hidden byte")
+    below.set_ylabel("% of gaps\nin training")
+    below.set_ylim(0, 105)
+    legend_below(figure, above)
+    alt = f"""Above, loss on texts of 64 bytes against the step between neighbouring positions at test, from
+        {steps[0]:g} to {steps[-1]:g}, one line for each training, mean over the seeds with bars from best to worst.
+        Below, the share of the gaps of training that lie around each step. In nats and percent, smallest step to
+        largest. {"; ".join(said)}."""
     return figure, alt
 
 
