@@ -2,9 +2,10 @@
 
     python -m experiments axes
 
-Takes about 6 minutes on one CPU core: 5 s for each of 45 trainings, and the tests.
+Takes about 8 minutes on one CPU core: 5 s for each of 45 trainings, and the tests.
 
-Writes axes.json. Pictures of 8 rows and 8 columns in training; at test as many, more rows, more of both.
+Writes axes.json. Pictures of 8 rows and 8 columns in training; at test as many, more rows, more of both. Then, at three
+times the size, what some hands say of far pixels is taken away from the model with two axes: nothing is farther than 7.
 """
 
 from __future__ import annotations
@@ -29,6 +30,15 @@ SEEDS = (0, 1, 2, 3, 4)
 CONFIG = pictures.PictureConfig()
 DIM, PAIRS = CONFIG.head_dim, CONFIG.head_dim // 2
 SHAPES = ((8, 8), (18, 8), (12, 12), (24, 24))  # rows and columns; the second and third have as many pixels
+FARTHEST = CONFIG.side - 1  # rows and columns between two pixels of training
+HANDS = PAIRS // 2  # of an axis
+FAST = 2  # hands of an axis that go halfway round and more within a picture of training, with a base of 100
+CLIPPED = {
+    "none": (),
+    "all": tuple(range(PAIRS)),
+    "fast": tuple(t for t in range(PAIRS) if t % HANDS < FAST),
+    "slow": tuple(t for t in range(PAIRS) if t % HANDS >= FAST),
+}  # which hands are told that no pixel is farther than that
 WIDTHS = (6, 7, 8, 9, 10, 11)  # in training, for the controls; 12 is in none but the last
 
 
@@ -58,7 +68,7 @@ KINDS: dict[str, Callable[..., pictures.PictureModel]] = {
 
 def measure_all(seeds: Sequence[int], config: pictures.PictureConfig, out: Path, fresh: bool) -> None:
     settings = {"config": asdict(config), "shapes": SHAPES, "widths": WIDTHS}
-    result = Result(out / "axes.json", "axes", settings, {"rows": []}, fresh)
+    result = Result(out / "axes.json", "axes", settings, {"rows": [], "clipped": []}, fresh)
     for seed in seeds:
         for kind, trained in KINDS.items():
             if result.lacks("rows", seed=seed, kind=kind):
@@ -70,7 +80,25 @@ def measure_all(seeds: Sequence[int], config: pictures.PictureConfig, out: Path,
                         for rows, columns in SHAPES
                     ]
                 )  # fmt: skip
+        clip(result, seed, config)
     result.close()
+
+
+def clip(result: Result, seed: int, config: pictures.PictureConfig) -> None:
+    """At three times the size, nothing is farther than in training: for all hands, or for some."""
+    side = 3 * config.side
+    for kind in ("two axes", "two axes, base 10"):
+        if result.lacks("clipped", seed=seed, kind=kind):
+            model = KINDS[kind](seed=seed, config=config)
+            found = {
+                name: pictures.right_clipped(model, side, side, FARTHEST, hands) for name, hands in CLIPPED.items()
+            }
+            result.add(
+                clipped=[
+                    {"seed": seed, "kind": kind, "hands": name, "right": round(right, 4)}
+                    for name, right in found.items()
+                ]
+            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

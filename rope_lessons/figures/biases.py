@@ -47,8 +47,14 @@ def shapes(trained: int = 64, length: int = 512) -> dict[str, tuple[Tensor, Tens
         "Sandwich": (of(sandwich_bias(row, 1)), near),
         "T5’s buckets": (of(t5_bias(row, table)), seen <= seen[trained - 1]),
         "Shaw, clipped": (of(shaw_bias(torch.ones(1, 1, 1, 1).double(), clipped, row)), torch.ones_like(near)),
-        "FIRE": (of(fire_bias(row, _wave, rate=1.0, threshold=float(trained))), torch.ones_like(near)),
+        "FIRE": (fire_at(length - 1, trained), torch.ones_like(near)),
     }
+
+
+def fire_at(query: int, trained: int) -> Tensor:
+    """FIRE's bias of a query at the distances 0, 1, … up to the first token."""
+    row = torch.arange(query + 1).flip(0).unsqueeze(0)
+    return fire_bias(row, _wave, rate=1.0, threshold=float(trained)).double().flatten().flip(0)
 
 
 def _table(rows: int, middle: int = 0) -> Tensor:
@@ -71,6 +77,9 @@ def bias_shapes(trained: int = 64, length: int = 512) -> tuple[MatplotlibFigure,
         away = torch.arange(length)
         for mask, colour in ((seen, BLUE), (~seen, RED)):
             axis.plot(away, torch.where(mask, bias, torch.nan), color=colour)
+        if name == "FIRE":  # the last query of training; that of the long text is the one drawn above
+            axis.lines[0].set(color=ORANGE, linestyle="--")
+            axis.plot(away[:trained], fire_at(trained - 1, trained), color=BLUE)
         axis.axvline(trained, color=GREY, linestyle="--", linewidth=1)
         axis.set_title(name, fontsize=12)
         axis.set_xscale("symlog", linthresh=8)
@@ -84,7 +93,8 @@ def bias_shapes(trained: int = 64, length: int = 512) -> tuple[MatplotlibFigure,
         axis.set_ylabel("bias")
     return figure, (
         f"Six small plots of a bias against the distance, 0 to {length - 1}, blue where training on {trained} tokens "
-        f"has set the number and red beyond. At distances 0, 8, 63 and {length - 1}: {'; '.join(said)}."
+        f"has set the number and red beyond; FIRE at token {trained} in blue and at token {length} in orange. At "
+        f"distances 0, 8, 63 and {length - 1}: {'; '.join(said)}."
     )
 
 

@@ -447,6 +447,7 @@ def scoreboard_cuts(
     *,
     metrics: Sequence[str] = ("far copies", "needle"),
     length: int = 512,
+    all_against: str | None = None,
 ) -> tuple[MatplotlibFigure, str]:
     """Rows beside their own weights behind a window: a filled dot and a hollow diamond for each, a panel a metric.
 
@@ -455,11 +456,12 @@ def scoreboard_cuts(
         names: of the rows that are drawn, from the top; what each is called, and the row of its control.
         metrics: a panel for each.
         length: of the lines that are read.
+        all_against: a row that is a dotted line in each panel.
 
     Raises:
         ValueError: rows that the table does not have.
 
-    Chapter 10.
+    Chapters 10 and 14.
     """
     figure, axes = new_figure(len(metrics), 1, height=1.2 + 0.36 * len(metrics) * len(names), squeeze=False)
     said = []
@@ -479,6 +481,8 @@ def scoreboard_cuts(
             )
             axis.plot(whole, place, "o", color=BLUE, markersize=8, label=None if place else "all that is there")
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
+        if all_against is not None:
+            axis.axvline(measured(lines, all_against, metric, length)[0], color=GREY, linestyle=":", linewidth=2)
         axis.set_yticks(range(len(names)), [name for name, _ in names.values()])
         axis.set_ylim(len(names) - 0.5, -0.5)
         axis.set_xlim(-4, 104)

@@ -188,15 +188,53 @@ def test_what_the_lesson_says_of_pictures() -> None:
     assert min(found("line by line, told, 12 too", 12, 12)) > 99
     assert f"finds {fmean(found('learned table', 12, 12)):.0f} % at 12 × 12" in LESSON
     two = found("two axes", 24, 24)
-    assert f"finds {fmean(two):.0f} % there on average, in one training only {min(two):.0f}" in LESSON
+    assert f"find {fmean(two):.0f} % there on average, in one training only {min(two):.0f}" in LESSON
+    slanted = found("mixed", 24, 24)
+    assert f"it finds {fmean(slanted):.0f} % at 24 × 24, {min(slanted):.0f} to {max(slanted):.0f} by seed" in LESSON
     assert min(found("two axes", 12, 12)) > 99.5
     assert min(found("two axes", 8, 8)) > 99.5
     ten = [found("two axes, base 10", *shape) for shape in ((8, 8), (24, 24))]
-    assert "({:.0f} and {:.0f} %; one of the five".format(*map(fmean, ten)) in LESSON
     assert sum(value < 95 for value in ten[0]) == 1
-    slowest = [8 * base ** (-7 / 8) / (2 * math.pi) for base in (100, 10)]
-    assert "makes {:.2f} of a turn in 8 steps, with a base of 10 it makes {:.2f}".format(*slowest) in LESSON
     assert max(home - large for home, large in zip(*ten, strict=True)) < 5
+
+
+def test_mirages() -> None:
+    """What fast hands say of far pixels does the harm: taken away from them alone, it is gone."""
+
+    def at(kind: str, hands: str) -> list[float]:
+        return [100 * value for value in STORED["clipped"].where(kind=kind, hands=hands)["right"]]
+
+    plain, slow, fast, everything = (at("two axes", hands) for hands in ("none", "slow", "fast", "all"))
+    assert min(fast) > 95
+    assert min(everything) > 95
+    assert max(abs(a - b) for a, b in zip(plain, slow, strict=True)) < 5
+    assert max(plain) < 90
+    ten = [fmean(at("two axes, base 10", hands)) for hands in ("none", "all")]
+    assert abs(ten[0] - ten[1]) < 1
+    tall, wide = (found("two axes", *shape) for shape in ((18, 8), (12, 12)))
+    assert max(tall) < 97.5
+    assert min(wide) > 99.9
+    turns = [[steps * 100 ** (-t / 8) / (2 * math.pi) for t in (0, 1)] for steps in (12, 19)]
+    assert "goes round {:.1f} times, the second {:.2f} times".format(*turns[0]) in LESSON
+    assert f"the fastest has gone round {turns[1][0]:.2f} times" in LESSON
+    like = {
+        base: [fmean(math.cos(base ** (-t / 8) * (up - 1)) for t in range(8)) for up in range(24)] for base in (100, 10)
+    }
+    assert f"it comes to {like[100][13]:.2f} at 13 rows, with base 10 it stays below 0.25 from 4 rows on" in LESSON
+    assert max(like[10][4:]) < 0.25
+    assert experiment.CLIPPED["fast"] == (0, 1, 8, 9)
+    seen = pictures.looks(trained("two axes"), 24, 24, (22, 18)).sum(dim=1)  # by rows
+    assert {21, 22 - 13, 22 - 20} <= set(seen.topk(5).indices.tolist())  # and its own row, beside the one above
+
+
+def test_clipping_nothing_is_the_model_as_it_is() -> None:
+    """And clipping farther than a picture has rows is none; clipping at 0 leaves no place at all."""
+    model = trained("two axes")
+    plain = pictures.right(model, 10, 9, count=8)
+    hands = range(experiment.PAIRS)
+    assert pictures.right_clipped(model, 10, 9, 7, ()) == pytest.approx(plain, abs=1e-3)
+    assert pictures.right_clipped(model, 10, 9, 9, hands) == pytest.approx(plain, abs=1e-3)
+    assert pictures.right_clipped(model, 10, 9, 0, hands) < 0.2
 
 
 @pytest.mark.parametrize(("kind", "shape", "least", "most"), [
