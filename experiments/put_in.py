@@ -20,7 +20,7 @@ from rope_lessons.schemes import LogN, Plan, scheme
 from rope_lessons.scoreboard import live
 
 DIM, HOME, FACTOR = 32, 64, 8.0  # channels of a head, bytes of the training, and how many times as long the texts are
-ASKED = (("natural", HOME), ("natural", 512), ("far copies", 512), ("needle", 512))
+ASKED = (("natural", HOME), ("natural", 512), ("far copies", 512), ("needle", HOME), ("needle", 512))
 
 
 def recipes() -> dict[str, Plan]:
@@ -35,7 +35,7 @@ def recipes() -> dict[str, Plan]:
     return {
         "Llama 3.1: its rule in all layers": (llama,) * 4,
         "Qwen3: YaRN in all layers": (yarn,) * 4,
-        "the same, beta_fast 4, in all layers": (late,) * 4,
+        "Devstral 2: YaRN, beta_fast 4, in all": (late,) * 4,
         "Mistral v0.1: windows in all layers": (near,) * 4,
         "Olmo 3.1: windows, YaRN in 2 layers": (near, yarn, yarn, near),
         "the same, beta_fast 4, in 2 layers": (near, late, late, near),
@@ -44,6 +44,13 @@ def recipes() -> dict[str, Plan]:
         "the same, log n†": (near, *[bent.replace(scale=log)] * 2, near),
         "control: windows, RoPE in 2": (near, rope, rope, near),
         "control: YaRN in 2, log n†": (near, *[yarn.replace(scale=log)] * 2, near),
+        "control: YaRN in 2, RoPE elsewhere": (rope, yarn, yarn, rope),
+        "control: YaRN in all, windows in the rest": (
+            yarn.replace(visible_window=HOME),
+            yarn,
+            yarn,
+            yarn.replace(visible_window=HOME),
+        ),
         "control: nothing changed": (rope,) * 4,
     }
 

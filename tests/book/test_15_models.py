@@ -250,7 +250,7 @@ def test_what_no_file_says_of_gemma_4() -> None:
 # --- put in ----------------------------------------------------------------------------------------------------------
 
 PUT_IN = results("put_in")
-ASKED = list(zip(PUT_IN["rows"]["metric"][:4], PUT_IN["rows"]["length"][:4], strict=True))
+ASKED = list(zip(PUT_IN["rows"]["metric"][:5], PUT_IN["rows"]["length"][:5], strict=True))
 
 
 def right(recipe: str) -> list[float]:
@@ -271,9 +271,9 @@ def test_the_page_has_the_recipes_that_were_measured() -> None:
     assert {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()} == {
         row["recipe"]: row["layers"] for row in rows
     }
-    assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512)]
+    assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
-    assert "one seed, 64 documents. Far copies and 192 needles" in LESSON
+    assert "one seed, 64 documents, 192 needles. Far copies at 512." in LESSON
 
 
 @pytest.mark.parametrize("recipe", ["Olmo 3.1: windows, YaRN in 2 layers", "no maker yet: windows, ReRoPE in 2"])
@@ -283,20 +283,28 @@ def test_the_stored_rows_are_what_is_computed(recipe: str) -> None:
 
 
 def test_what_the_text_says_of_the_recipes() -> None:
-    home, natural, copies, needles = range(4)
+    home, natural, copies, needles_home, needles = range(5)
     nothing, window = right("control: nothing changed"), right("Mistral v0.1: windows in all layers")
-    qwen, late = right("Qwen3: YaRN in all layers"), right("the same, beta_fast 4, in all layers")
+    qwen, late = right("Qwen3: YaRN in all layers"), right("Devstral 2: YaRN, beta_fast 4, in all")
     olmo, bare = right("Olmo 3.1: windows, YaRN in 2 layers"), right("Command A: windows, no positions in 2")
     bent, bent_log = right("no maker yet: windows, ReRoPE in 2"), right("the same, log n†")
-    shipped = [right("Llama 3.1: its rule in all layers"), qwen, window, olmo, bare]
+    shipped = [right("Llama 3.1: its rule in all layers"), qwen, late, window, olmo, bare]
     for metric, winner in ((copies, olmo), (needles, olmo), (natural, window)):
         assert max(row[metric] for row in shipped) == winner[metric]
     for everywhere in (qwen, late):
         assert all(ours < its for ours, its in zip(everywhere, window, strict=True))
-    assert (round(qwen[needles]), round(late[needles])) == (1, 19)
+    assert (round(late[needles_home]), round(late[needles])) == (44, 19)
+    assert "it finds 3 % of the needles even at 64" in LESSON
+    assert round(qwen[needles_home]) == 3
+    devstral = rl.hf.known("Devstral 2 123B").config["rope_parameters"]
+    assert (devstral["rope_type"], devstral["beta_fast"]) == ("yarn", 4.0)
+    for half in ("control: YaRN in 2, RoPE elsewhere", "control: YaRN in all, windows in the rest"):
+        assert right(half)[needles] < 2
+        assert right(half)[natural] < olmo[natural] - 3
+        assert right(half)[copies] < olmo[copies] - 4
     assert round(window[home] - bent[home], 1) == 0.1
     assert round(bent[needles]) == 99
-    assert all(bent[metric] > olmo[metric] for metric in range(4))
+    assert all(ours > its for ours, its in zip(bent, olmo, strict=True))
     plain, yarn_log = right("control: windows, RoPE in 2"), right("control: YaRN in 2, log n†")
     assert plain[needles] == 0
     assert 0 < bent_log[needles] - bent[needles] < 4
