@@ -500,9 +500,12 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     for metric in ("natural", "far copies", "repeated"):
         pairs = summary.on_two_rungs(WHOLE, metric)
         assert len(pairs) >= 15
-        assert summary.agreement(pairs).all > 0.9
+        assert summary.agreement(pairs).all > 0.85
         best = max(pairs, key=lambda pair: pair.there), max(pairs, key=lambda pair: pair.here)
         assert [pair.row for pair in best] == ["hwfa-w64"] * 2
+    agreed = [summary.agreement(summary.on_two_rungs(WHOLE, metric)) for metric in ("natural", "far copies")]
+    told = f"{agreed[0].all:.2f} on all bytes, {agreed[1].all:.2f} on far copies, over {agreed[1].rows} rows"
+    assert told in LESSON
     larger = WHOLE.where(rung="second", length=2048)
     (far,) = larger.where(row="yarn", metric="far copies")
     said = "by {:.1f} points ({:.1f} to {:.1f} over documents)".format(
@@ -515,7 +518,14 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     there = {pair.row: pair.there for pair in summary.on_two_rungs(WHOLE, "natural")}
     assert there["rope-window"] > there["yarn"]
     (home,) = WHOLE.where(rung="second", row="rope", metric="needle", length=256)
-    assert f"at which plain RoPE finds {100 * home['mean']:.0f} % of them at home" in LESSON
+    assert f"plain RoPE has {100 * home['mean']:.0f} % there" in LESSON
+    finds = WHOLE.where(rung="second", metric="needle", length=256)
+    assert {line["row"].removesuffix("-window") for line in finds if line["mean"] > 0.2} == {
+        "hwfa-w64",
+        "hwfa2-w64-logn",
+    }
+    (other,) = WHOLE.where(rung="second", row="hwfa2-w64-logn", metric="needle", length=2048)
+    assert f"(HWFA2: {100 * other['mean']:.0f} %)" in LESSON
     hwfa = [100 * larger.where(row="hwfa-w64", metric=m)["mean"][0] for m in ("natural", "far copies", "needle")]
     assert "{:.1f} % of all bytes, {:.1f} % of the far copies, and *every* needle".format(*hwfa) in LESSON
     assert hwfa[2] == 100
