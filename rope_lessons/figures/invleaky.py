@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -172,7 +173,7 @@ def invleaky_alias(
 
 @styled
 def invleaky_plane(
-    fast: int = 2, slow: int = 8, dim: int = 32, window: int = 16, slope: int = 16, until: int = 256
+    fast: int = 2, slow: int = 8, dim: int = 32, window: int = 16, slope: int = 16, until: int = 256, unseen: int = 152
 ) -> tuple[MatplotlibFigure, str]:
     """Where two hands point together, a fast one across and a slow one up: at all distances, and at those visited."""
     figure, axis = new_figure(height=4.0)
@@ -187,6 +188,17 @@ def invleaky_plane(
     look = {"linestyle": "none", "marker": "o"}
     axis.plot(degrees(every, fast), degrees(every, slow), color=SKY, markersize=3, label="plain RoPE at test", **look)
     axis.plot(degrees(told, fast), degrees(told, slow), color="black", markersize=6, label="seen in training", **look)
+    (
+        here,
+        above,
+        beside,
+    ) = (  # a distance that was not seen, and two that were: nearly its fast angle, nearly its slow one
+        (degrees(torch.tensor(distance), fast).item(), degrees(torch.tensor(distance), slow).item())
+        for distance in (unseen, 192, 144)
+    )
+    for there in (above, beside):
+        axis.plot(*zip(here, there, strict=True), color=ORANGE, linewidth=1.5, linestyle="--")
+    axis.plot(*here, color=ORANGE, markersize=10, label=f"distance {unseen}, not seen", **look)
     axis.set_xlim(0, 360)
     axis.set_xticks(range(0, 361, 90), [f"{a}°" for a in range(0, 361, 90)])
     axis.set_yticks(range(0, 151, 50), [f"{a}°" for a in range(0, 151, 50)])
@@ -196,8 +208,9 @@ def invleaky_plane(
     alt = f"""Two hands of a head of {dim // 2} pairs together: pair {fast} across, once round in
         {2 * math.pi / omega[fast].item():.0f} tokens, pair {slow} up. At all distances up to {until} the points fill
         the plane with slanted strands. Of these, {len(told)} distances were seen in training, black dots: {window} on
-        one strand at the bottom, and above it one in {slope}, far apart from each other. Each dot's column and each
-        dot's row is met again by many points that were never seen."""
+        one strand at the bottom, and above it one in {slope}, far apart from each other. The point of
+        distance {unseen} is marked: a dot above it has nearly its fast angle, a dot to its left nearly its slow angle,
+        and no dot is near it."""
     return figure, alt
 
 
@@ -279,39 +292,42 @@ def invleaky_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> 
 
 @styled
 def invleaky_seeds(
-    rows: Table, names: Mapping[str, str], cuts: Mapping[str, float], length: int = 512
+    rows: Table, names: Mapping[str, Sequence[tuple[str, str]]], cut: float, metric: str = "needle", length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """What each seed of some rows has right, a dot for each; a thin line joins what InvLeaky has of a seed.
+    """What each seed of some rows has right, a dot for each, and a stroke for their mean; the rows stand in groups.
 
     Args:
         rows: the table ``each_seed`` of ``data/invleaky.json``.
-        names: of the rows that are drawn, from the top; what each is called.
-        cuts: what a cut at the training length has right, in percent, by metric: a panel for each, with a dashed line.
+        names: by the name of a group, from the top: its rows, and what each is called.
+        cut: what a cut at the training length has right, in percent: a dashed line.
+        metric: what is drawn.
         length: of the texts.
     """
-    figure, axes = new_figure(len(cuts), 1, height=0.9 + 0.42 * len(cuts) * len(names))
-    said = []
-    by_seed: dict[tuple[str, int], list[tuple[float, int]]] = {}
-    for axis, (metric, cut) in zip(axes, cuts.items(), strict=True):
-        for place, (row, name) in enumerate(names.items()):
+    count = sum(map(len, names.values()))
+    figure, axis = new_figure(height=0.9 + 0.42 * (count + len(names)))
+    said, places, labels, place = [], [], [], 0
+    for group, members in names.items():
+        axis.text(0, place, group, va="center", fontweight="bold")
+        for row, name in members:
+            place += 1
             found = rows.where(row=row)[metric]
-            axis.plot(found, [place] * len(found), "o", color=BLUE, markersize=8, alpha=0.75)
-            for line in rows.where(row=row) if row.startswith("invleaky") else ():
-                by_seed.setdefault((metric, line["seed"]), []).append((line[metric], place))
-            said.append(f"{metric}, {name}: {spoken(found, 0)}")
-        for (of_metric, _), points in by_seed.items():
-            if of_metric == metric:
-                axis.plot(*zip(*points, strict=True), color=GREY, linewidth=0.7, zorder=1)
-        axis.axvline(cut, color=GREY, linestyle="--", linewidth=1, zorder=0)
-        axis.set_yticks(range(len(names)), list(names.values()))
-        axis.set_ylim(len(names) - 0.5, -0.5)
-        axis.set_xlabel(f"{PLURAL.get(metric, metric)} at {length}, % right")
-        axis.grid(axis="y", visible=False)
-    lines = " and ".join(f"{cut:.0f}" for cut in cuts.values())
+            axis.plot(found, [place] * len(found), "o", color=BLUE, markersize=9, alpha=0.6)
+            axis.plot(fmean(found), place, "|", color=ORANGE, markersize=18, markeredgewidth=3)
+            places.append(place)
+            labels.append(name)
+            said.append(f"{group}, {name}: {spoken(found, 0)}")
+        place += 1
+    axis.axvline(cut, color=GREY, linestyle="--", linewidth=1, zorder=0)
+    axis.set_yticks(places, labels)
+    axis.set_xlim(-3, 103)
+    axis.set_ylim(place - 0.5, -0.6)
+    axis.set_xlabel(f"{PLURAL.get(metric, metric)} at {length}, % right")
+    axis.grid(axis="y", visible=False)
     return (
         figure,
-        f"""A panel for each metric at {length} bytes, a row for each training, a dot for each seed, in percent,
-        InvLeaky's of one seed joined; dashed lines, where a cut stands, at {lines}. {"; ".join(said)}.""",
+        f"""A row for each training in groups by their gaps, {PLURAL.get(metric, metric)} at {length} bytes, a dot for
+        each seed and a stroke for their mean, in percent; a dashed line, where a cut stands, at {cut:.0f}.
+        {"; ".join(said)}.""",
     )
 
 
