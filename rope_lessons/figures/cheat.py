@@ -13,6 +13,7 @@ from rope_lessons.figures.theme import themed
 from rope_lessons.hf.released import who_ships
 from rope_lessons.schemes import Scheme, TurningName, scheme
 from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.scoreboard.rows import longrope_options, searched
 from rope_lessons.scoreboard.summary import find
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table, results
@@ -29,11 +30,23 @@ KNOBS = {
 }
 PICTURES = {  # what the pictures of a knob show
     "frequencies": "what is left of the speed of each pair, fast to slow",
-    "distance": "the distance that is shown, by the distance in the text; dashed, the longest in training",
+    "distance": "the distance that is shown, by the distance in the text; dashed, the longest of training",
     "scale": "the factor on the scores, by the number of keys; dashed, 1",
     "visible": "which keys a query sees, a row for each query",
     "positions": "the positions of eight tokens",
 }
+LESSONS = {
+    2: "02_rotary",
+    3: "03_radix",
+    4: "04_mixed_radix",
+    5: "05_circles",
+    6: "06_entropy",
+    7: "07_local",
+    8: "08_rerope",
+    9: "09_invleaky",
+    10: "10_random_positions",
+}  # the pages beside the sheet
+TRAINING, OWN, TIMES = "training", "own attention", "queries times a number"
 WIDE_OPEN = 0.5  # an interval as wide as half of all that is possible says little
 
 STYLE = f"""
@@ -45,6 +58,13 @@ background:none;color:inherit;vertical-align:middle}}
 .rl-cheat tr.rl-knob-head th{{font-weight:700;padding-top:12px;border-bottom-width:2px}}
 .rl-cheat tr.rl-knob-head small{{font-weight:400;font-size:13px;margin-left:1em}}
 .rl-cheat tbody th{{font-weight:600}}
+.rl-cheat .rl-whole{{white-space:nowrap}}
+.rl-cheat tbody{{break-inside:avoid}}
+@container (min-width:861px){{
+.rl-cheat thead th{{position:sticky;top:var(--pst-header-height,0);z-index:1;
+background:var(--pst-color-background,Canvas)}}
+}}
+@media print{{.rl-cheat thead th{{position:static}}}}
 .rl-cheat code{{font-size:12px;white-space:normal;overflow-wrap:anywhere;background:none;border:0;padding:0;
 color:inherit}}
 .rl-cheat svg{{display:block;width:{WIDE}px;height:{HIGH}px;background:none;filter:none}}
@@ -53,15 +73,16 @@ color:inherit}}
 @container (max-width:860px){{
 .rl-cheat,.rl-cheat tbody{{display:block;width:100%}}
 .rl-cheat thead{{display:none}}
-.rl-cheat tr{{display:grid;grid-template-columns:{WIDE + 14}px repeat(4,minmax(0,1fr));padding:10px 0;
+.rl-cheat tr{{display:grid;grid-template-columns:{WIDE + 14}px repeat(3,minmax(0,1fr));padding:10px 0;
 border-bottom:1px solid {themed("line")}}}
 .rl-cheat td,.rl-cheat tbody th{{display:block;padding:2px 6px 2px 0;border:0;grid-column:2/-1}}
-.rl-cheat td:first-child{{grid-column:1;grid-row:1/span 5}}
+.rl-cheat td:first-child{{grid-column:1;grid-row:1/span 6}}
 .rl-cheat tr.rl-knob-head th{{grid-column:1/-1;font-size:16px}}
 .rl-cheat td.rl-short{{grid-column:auto;text-align:left;white-space:normal;padding-top:5px}}
 .rl-cheat td.rl-short::before{{content:attr(data-head);display:block;font-size:12px;opacity:.85}}
 .rl-cheat td.rl-ships::before{{content:"ships: ";opacity:.85}}
-.rl-cheat tr[data-ships=no] td.rl-ships{{display:none}}
+.rl-cheat td.rl-needs::before{{content:"needs: ";opacity:.85}}
+.rl-cheat tr[data-ships=no] td.rl-ships,.rl-cheat tr[data-needs=no] td.rl-needs{{display:none}}
 }}
 """.strip()
 
@@ -77,7 +98,7 @@ class Entry:
         code: a Python expression, with ``rl``, the head size ``d``, the training length ``N``, the ``factor``, and the
             number of ``layers``.
         row: of the scoreboard, which measured just that; none where it is empty.
-        trains: whether a model has to be trained for it.
+        needs: beside the line of code; ``"training"`` first where a model has to be trained for it.
         idea: what :func:`~rope_lessons.hf.released.who_ships` is asked; nothing where it is empty.
         chapter: of its lesson.
         draw: the picture.
@@ -89,11 +110,15 @@ class Entry:
     formula: str
     code: str
     row: str
-    trains: bool
+    needs: str
     idea: str
     chapter: int
     draw: Callable[[], str]
     as_what: str = ""
+
+    @property
+    def trains(self) -> bool:
+        return self.needs.startswith(TRAINING)
 
     @property
     def ships(self) -> str:
@@ -176,71 +201,93 @@ def _log_n(clipped: bool) -> str:
     return _curve([max(1.0, v) if clipped else v for v in values], 1.6, 1.0, alt)
 
 
+def _longrope() -> str:
+    """With the factors that were found for the model of the scoreboard."""
+    found = searched(32, 64, 8.0)["longrope"]
+    made = scheme("longrope", dim=32, **longrope_options(found, 64, 8.0))
+    return _speeds(made, "fast pairs keep their speed, the others have a sixth; where it changes was searched")
+
+
+def _invleaky() -> str:
+    """The steep line of training and the true one of the test, on the axes of the rows above."""
+    steep = svg_path([2, 2 + (WIDE - 4) * 16 / 192, 2 + (WIDE - 4) * 23 / 192], [HIGH - 3, HIGH - 7, 3])
+    drawn = f'<path d="{steep}" fill="none" stroke="{themed("orange")}" stroke-width="2.5"/>'
+    alt = "in training distances beyond a window grow fast, orange; at test they are the true ones, blue"
+    true = _curve([float(x) for x in range(0, 129, 4)], 128.0, None, alt)
+    return true.replace("</svg>", f"{drawn}</svg>")
+
+
 # --- the methods -----------------------------------------------------------------------------------------------------
 
 _F, _N = "factor=factor", "train_length=N"
 METHODS_ON_IT: tuple[Entry, ...] = (
-    Entry("RoPE", "frequencies", "ω<sub>t</sub> = B<sup>−2t/d</sup>", 'rl.scheme("rope", dim=d)', "rope", False,
+    Entry("RoPE", "frequencies", "ω<sub>t</sub> = B<sup>−2t/d</sup>", 'rl.scheme("rope", dim=d)', "rope", "",
           "rope", 2, _kind("rope", "every pair at its own speed")),
-    Entry("PI", "frequencies", "ω<sub>t</sub>/κ", f'rl.scheme("pi", dim=d, {_F})', "pi", False,
+    Entry("PI", "frequencies", "ω<sub>t</sub>/κ", f'rl.scheme("pi", dim=d, {_F})', "pi", "",
           "pi", 3, _kind("pi", "every pair an eighth as fast", factor=8.0)),
     Entry("NTK-aware", "frequencies", "B → B·κ<sup>d/(d−2)</sup>", f'rl.scheme("ntk-aware", dim=d, {_F})', "ntk-aware",
-          False, "larger base", 3,
+          "", "larger base", 3,
           _kind("ntk-aware", "fast pairs keep their speed, the slowest has an eighth", factor=8.0),
           as_what="as a larger base: "),
-    Entry("Dynamic NTK", "frequencies", "NTK-aware with κL/N − κ + 1 for κ, by request",
-          f'rl.scheme("dynamic-ntk", dim=d, {_F}, {_N})', "dynamic-ntk", False, "dynamic-ntk", 3,
+    Entry("Dynamic NTK", "frequencies", "NTK-aware, with 1 + κ(L/N − 1) for κ, L that of the request",
+          f'rl.scheme("dynamic-ntk", dim=d, {_F}, {_N})', "dynamic-ntk", "", "dynamic-ntk", 3,
           _kind("dynamic-ntk", "as NTK-aware, for the length of the request", factor=8.0, train_length=64)),
     Entry("NTK-mixed", "frequencies", "ω<sub>t</sub>·exp(−a (t+1)<sup>b</sup>)", f'rl.scheme("ntk-mixed", dim=d, {_F})',
-          "ntk-mixed", False, "ntk-mixed", 4,
+          "ntk-mixed", "", "ntk-mixed", 4,
           _kind("ntk-mixed", "every pair slower, the slow ones more", factor=8.0)),
     Entry("Llama 3’s rule", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, a ramp over the turns in N, 4 to 1",
-          f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", False, "llama3", 5,
+          f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", "", "llama3", 5,
           _kind("llama3", "pairs with few turns an eighth as fast, a ramp, the others as they were", factor=8.0,
                 train_length=64)),
     Entry("YaRN", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, a ramp over t, between 32 turns in N and 1; "
-          "scores × (0.1 ln κ + 1)²", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
-          "yarn", False, "yarn", 5,
+          "<span class=\"rl-whole\">scores × (0.1 ln κ + 1)²</span>", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
+          "yarn", "", "yarn", 5,
           _kind("yarn", "a ramp from the fast pairs to the slow ones", factor=8.0, train_length=64)),
+    Entry("LongRoPE", "frequencies", "ω<sub>t</sub>/λ<sub>t</sub>, all λ searched on long texts",
+          'rl.scheme("longrope", dim=d, short_factor=(1.0,) * (d // 2), long_factor=searched, '
+          f'{_F}, {_N})', "longrope", "a search on long texts", "longrope", 5, lambda: _longrope()),
     Entry("ReRoPE, log n†", "distance", "min(Δ, w)",
-          'rl.scheme("rerope", dim=d, window=N // 2, scale=rl.LogN(N, clip=True))', "rerope-w32-logn-test", False,
+          'rl.scheme("rerope", dim=d, window=N // 2, scale=rl.LogN(N, clip=True))', "rerope-w32-logn-test", OWN,
           "", 8, lambda: _bent(lambda x: min(x, 32), "the distance that is shown grows to the window and stops")),
     Entry("Leaky ReRoPE, log n†", "distance", "Δ &lt; w: Δ, else w + (Δ − w)/k",
           'rl.scheme("leaky-rerope", dim=d, window=N // 2, slope=1 / (2 * factor), scale=rl.LogN(N, clip=True))',
-          "leaky-rerope-w32-logn-test", False, "", 8,
+          "leaky-rerope-w32-logn-test", OWN, "", 8,
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) / 16, "beyond the window distances grow slowly")),
-    Entry("Self-Extend, log n†", "distance", "Δ &lt; w: Δ, else by groups of k",
+    Entry("Self-Extend, log n†", "distance", "Δ &lt; w: Δ, else ⌊i/k⌋ − ⌊j/k⌋ + w − ⌊w/k⌋",
           'rl.METHODS["self-extend"](layers=layers, dim=d, window=N // 2, group=2 * int(factor), '
-          "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", False, "self-extend", 8,
+          "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", OWN, "self-extend", 8,
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) // 16, "beyond the window distances grow in steps")),
-    Entry("InvLeaky, moving window", "distance", "in training Δ &lt; w: Δ, else w + s (Δ − w), w moves; at test Δ",
+    Entry("InvLeaky, moving window, log n", "distance",
+          "in training Δ &lt; w: Δ, else w + s (Δ − w), w moves; at test Δ",
           'rl.METHODS["invleaky-moving"](layers=layers, dim=d, windows=tuple(range(N // 4, N // 2)), '
-          "slopes=(2 * int(factor),), scale=rl.LogN(N))", "invleaky-moving-logn", True, "", 9,
-          lambda: _curve([x if x < 16 else 16 + 3 * (x - 16) for x in range(64)], 160.0, 64.0,
-                         "in training, distances beyond a window grow fast")),
+          "slopes=(2 * int(factor),), scale=rl.LogN(N))",
+          "invleaky-moving-logn", f"{TRAINING}, with {OWN}; {TIMES}", "", 9, lambda: _invleaky()),
     Entry("log n", "scale", "scores × log<sub>N</sub> n", 'rl.scheme("rope", dim=d, scale=rl.LogN(N))', "rope-logn",
-          True, "", 6, lambda: _log_n(False)),
+          f"{TRAINING}; {TIMES}", "", 6, lambda: _log_n(False)),
     Entry("log n†", "scale", "scores × max(1, log<sub>N</sub> n)",
-          'rl.scheme("rope", dim=d, scale=rl.LogN(N, clip=True))', "rope-logn-test", False,
+          'rl.scheme("rope", dim=d, scale=rl.LogN(N, clip=True))', "rope-logn-test", TIMES,
           "log n", 6, lambda: _log_n(True), as_what="by keys or by position: "),
     Entry("Window", "visible", "keys with Δ &lt; w", 'rl.scheme("window", dim=d, visible_window=N)', "rope-window",
-          False, "window", 7, lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys"),
+          "a mask", "window", 7, lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys"),
           as_what="in some layers or all: "),
-    Entry("StreamingLLM", "visible", "first tokens and a window; positions as in the cache",
-          'rl.METHODS["streaming"](layers=layers, dim=d, visible_window=N - 4, sinks=4)', "streaming", False,
+    Entry("StreamingLLM", "visible", "first tokens and a window; positions counted in what is kept",
+          'rl.METHODS["streaming"](layers=layers, dim=d, visible_window=N - 4, sinks=4)', "streaming", OWN,
           "", 7, lambda: _mask(lambda i, j: float(i - j < 4 or j < 2), "a band and the first columns")),
     Entry("ALiBi", "visible", "scores − m<sub>h</sub> Δ, no rotation",
-          'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", True, "alibi", 7,
+          'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", f"{TRAINING}, with a bias", "alibi", 7,
           lambda: _mask(lambda i, j: max(0.05, 1 - (i - j) / 9), "weights that fade with the distance")),
     Entry("HWFA", "visible", "windows; one layer sees all, without positions, with log n",
-          'rl.METHODS["hwfa"](layers=layers, dim=d, visible_window=N // 4, train_length=N)', "hwfa-w16", True,
-          "hwfa", 7, _hybrid, as_what="its like: "),
-    Entry("Random positions", "positions", "0 ≤ p<sub>1</sub> &lt; p<sub>2</sub> &lt; … &lt; P, drawn",
+          'rl.METHODS["hwfa"](layers=layers, dim=d, visible_window=N // 4, train_length=N)', "hwfa-w16",
+          f"{TRAINING}, with masks; {TIMES}", "hwfa", 7, _hybrid, as_what="its like: "),
+    Entry("Random positions", "positions",
+          "0 ≤ p<sub>1</sub> &lt; p<sub>2</sub> &lt; … &lt; P, drawn; an even grid at test",
           'rl.METHODS["random-positions"](layers=layers, dim=d, max_length=2 * int(factor) * N, causal=True)',
-          "random-positions", True, "", 10, lambda: _ticks((2, 5, 11, 12, 20, 33, 37, 52), "places drawn at random")),
+          "random-positions", f"{TRAINING}; the text’s length at test", "", 10,
+          lambda: _ticks((2, 5, 11, 12, 20, 33, 37, 52), "places drawn at random")),
     Entry("PoSE, log n", "positions", "two runs of 0, 1, 2, … with a random jump between",
           'rl.METHODS["skip-positions"](layers=layers, dim=d, max_length=int(factor) * N, scale=rl.LogN(N))',
-          "skip-positions-logn", True, "", 10, lambda: _ticks((0, 1, 2, 3, 30, 31, 32, 33), "two runs and a jump")),
+          "skip-positions-logn", f"{TRAINING}; {TIMES}", "", 10,
+          lambda: _ticks((0, 1, 2, 3, 30, 31, 32, 33), "two runs and a jump")),
 )  # fmt: skip
 
 
@@ -263,7 +310,7 @@ class CheatSheet:
     measured: Mapping[str, tuple[float | None, float | None, float | None]]
     sure: Mapping[str, tuple[str, str, str]]
 
-    HEADS = ("", "method", "what it does", "in code", "trained", "tax", "over window", "needles", "who ships it")
+    HEADS = ("", "method", "what it does", "in code", "needs", "tax", "vs. window", "needles", "who ships it")
 
     def _repr_html_(self) -> str:
         heads = "".join(
@@ -277,7 +324,7 @@ class CheatSheet:
 
     def _number(self, at: int) -> str:
         number = dict.fromkeys((5, 6, 7), "rl-short rl-number")
-        classes = {4: "rl-short", 8: "rl-ships", **number}
+        classes = {4: "rl-needs", 8: "rl-ships", **number}
         return f' class="{classes[at]}"' if at in classes else ""
 
     def _group(self, knob: str) -> str:
@@ -291,13 +338,18 @@ class CheatSheet:
         both = zip(self.measured[entry.name], self.sure[entry.name], strict=True)
         numbers = [marked[mark].format(_points(value)) for value, mark in both]
         code = f"<code>{html.escape(entry.code)}</code>"
-        trained, ships = "yes" if entry.trains else "no", html.escape(entry.ships) or "–"
-        cells = (entry.formula, code, trained, *numbers, ships)
+        needs, ships = html.escape(entry.needs) or "–", html.escape(entry.ships) or "–"
+        cells = (entry.formula, code, needs, *numbers, ships)
         drawn = "".join(
             f'<td{self._number(at)} data-head="{self.HEADS[at]}">{cell}</td>' for at, cell in enumerate(cells, 2)
         )
-        head = f'<td>{entry.draw()}</td><th scope="row">{html.escape(entry.name)}</th>'
-        return f'<tr data-ships="{"yes" if entry.ships else "no"}">{head}{drawn}</tr>'
+        name = f'<a href="{LESSONS[entry.chapter]}.html">{html.escape(entry.name)}</a>'
+        head = f'<td>{entry.draw()}</td><th scope="row">{name}</th>'
+        has = " ".join(
+            f'data-{what}="{"yes" if said else "no"}"'
+            for what, said in (("ships", entry.ships), ("needs", entry.needs))
+        )
+        return f"<tr {has}>{head}{drawn}</tr>"
 
     def __repr__(self) -> str:
         width = max(len(entry.name) for entry in self.entries)

@@ -13,8 +13,9 @@ import pytest
 from playwright.sync_api import Browser
 
 import rope_lessons as rl
-from rope_lessons.figures.cheat import KNOBS, METHODS_ON_IT, PICTURES, Entry
+from rope_lessons.figures.cheat import KNOBS, LESSONS, METHODS_ON_IT, PICTURES, Entry
 from rope_lessons.scoreboard.recipe import RUNGS
+from rope_lessons.scoreboard.rows import searched
 from rope_lessons.stored import results
 from tools.cheat_sheet import FOOT, PAGE
 from tools.project import ROOT, address, pages_address
@@ -26,13 +27,16 @@ each_entry = pytest.mark.parametrize("entry", METHODS_ON_IT, ids=lambda entry: e
 @each_entry
 def test_the_line_of_code_is_the_row_that_was_measured(entry: Entry) -> None:
     measured = RUNGS["small"].rows[entry.row].method
-    made = eval(entry.code, {"rl": rl, "d": 32, "N": 64, "factor": 8.0, "layers": 4})
+    found = searched(32, 64, 8.0)["longrope"]
+    made = eval(entry.code, {"rl": rl, "d": 32, "N": 64, "factor": 8.0, "layers": 4, "searched": found})
     if isinstance(made, rl.Method):
         assert (made.train, made.test) == (measured.train, measured.test)
         assert (made.attend is None) == (measured.attend is None)
         assert repr(made.train_positions) == repr(measured.train_positions)
     else:
         assert (made,) * 4 == measured.test
+    own = (isinstance(made, rl.Method) and made.attend is not None) or entry.name.endswith("ReRoPE, log n†")
+    assert own == (entry.needs == "own attention")
     assert entry.trains == (BOARD.where(row=entry.row)["training"][0] != "rope")
 
 
@@ -127,7 +131,9 @@ def test_the_rows_that_stood_there_by_hand() -> None:
 def test_the_sheet_shows_every_method_once() -> None:
     shown = rl.figures.cheat_sheet()._repr_html_()
     for entry in METHODS_ON_IT:
-        assert shown.count(f'<th scope="row">{html.escape(entry.name)}</th>') == 1
+        lesson = ROOT / "book" / f"{LESSONS[entry.chapter]}.md"
+        assert lesson.exists()
+        assert shown.count(f'<th scope="row"><a href="{lesson.stem}.html">{html.escape(entry.name)}</a></th>') == 1
         assert html.escape(entry.code) in shown
     assert shown.count("<svg ") == len(METHODS_ON_IT) == shown.count('aria-label="')
     assert {entry.knob for entry in METHODS_ON_IT} == set(KNOBS)
