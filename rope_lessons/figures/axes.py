@@ -167,17 +167,20 @@ def _square(x: float, y: float, colour: str | None) -> Any:
 
 
 @styled
-def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int]) -> tuple[MatplotlibFigure, str]:
+def picture_looks(
+    maps: Mapping[str, Tensor], at: tuple[int, int], faint: bool = False
+) -> tuple[MatplotlibFigure, str]:
     """Where a pixel looks: its weights as heat maps, and the pixel itself.
 
     Args:
         maps: by name, ``(rows, columns)`` weights.
         at: row and column of the pixel that looks.
+        faint: colours go with the square root of a weight, so that small ones show.
     """
     figure, axes = new_figure(1, len(maps), height=2.6, squeeze=False)
     said = []
     for axis, (name, weights) in zip(axes.flat, maps.items(), strict=True):
-        axis.imshow(weights.numpy(), cmap=CLEAR_TO_BLUE, vmin=0)
+        axis.imshow((weights.sqrt() if faint else weights).numpy(), cmap=CLEAR_TO_BLUE, vmin=0)
         axis.plot(at[1], at[0], "s", color=ORANGE, markersize=7)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)

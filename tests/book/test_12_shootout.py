@@ -518,7 +518,7 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     there = {pair.row: pair.there for pair in summary.on_two_rungs(WHOLE, "natural")}
     assert there["rope-window"] > there["yarn"]
     (home,) = WHOLE.where(rung="second", row="rope", metric="needle", length=256)
-    assert f"plain RoPE has {100 * home['mean']:.0f} % there" in LESSON
+    assert f"at home the two hybrids find them all, plain RoPE {100 * home['mean']:.0f} %" in LESSON
     finds = WHOLE.where(rung="second", metric="needle", length=256)
     assert {line["row"].removesuffix("-window") for line in finds if line["mean"] > 0.2} == {
         "hwfa-w64",
