@@ -46,7 +46,7 @@ LESSONS = {
     9: "09_invleaky",
     10: "10_random_positions",
 }  # the pages beside the sheet
-TRAINING, OWN, TIMES = "training", "own attention", "queries times a number"
+TRAINING, OWN = "training", "own attention"
 WIDE_OPEN = 0.5  # an interval as wide as half of all that is possible says little
 
 STYLE = f"""
@@ -59,12 +59,10 @@ background:none;color:inherit;vertical-align:middle}}
 .rl-cheat tr.rl-knob-head small{{font-weight:400;font-size:13px;margin-left:1em}}
 .rl-cheat tbody th{{font-weight:600}}
 .rl-cheat .rl-whole{{white-space:nowrap}}
-.rl-cheat tbody{{break-inside:avoid}}
 @container (min-width:861px){{
-.rl-cheat thead th{{position:sticky;top:var(--pst-header-height,0);z-index:1;
-background:var(--pst-color-background,Canvas)}}
+.rl-cheat td:nth-child(4){{min-width:200px}}
+.rl-cheat td.rl-needs{{max-width:100px}}
 }}
-@media print{{.rl-cheat thead th{{position:static}}}}
 .rl-cheat code{{font-size:12px;white-space:normal;overflow-wrap:anywhere;background:none;border:0;padding:0;
 color:inherit}}
 .rl-cheat svg{{display:block;width:{WIDE}px;height:{HIGH}px;background:none;filter:none}}
@@ -261,11 +259,11 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           "in training Δ &lt; w: Δ, else w + s (Δ − w), w moves; at test Δ",
           'rl.METHODS["invleaky-moving"](layers=layers, dim=d, windows=tuple(range(N // 4, N // 2)), '
           "slopes=(2 * int(factor),), scale=rl.LogN(N))",
-          "invleaky-moving-logn", f"{TRAINING}, with {OWN}; {TIMES}", "", 9, lambda: _invleaky()),
+          "invleaky-moving-logn", f"{TRAINING}, with {OWN}", "", 9, lambda: _invleaky()),
     Entry("log n", "scale", "scores × log<sub>N</sub> n", 'rl.scheme("rope", dim=d, scale=rl.LogN(N))', "rope-logn",
-          f"{TRAINING}; {TIMES}", "", 6, lambda: _log_n(False)),
+          TRAINING, "", 6, lambda: _log_n(False)),
     Entry("log n†", "scale", "scores × max(1, log<sub>N</sub> n)",
-          'rl.scheme("rope", dim=d, scale=rl.LogN(N, clip=True))', "rope-logn-test", TIMES,
+          'rl.scheme("rope", dim=d, scale=rl.LogN(N, clip=True))', "rope-logn-test", "",
           "log n", 6, lambda: _log_n(True), as_what="by keys or by position: "),
     Entry("Window", "visible", "keys with Δ &lt; w", 'rl.scheme("window", dim=d, visible_window=N)', "rope-window",
           "a mask", "window", 7, lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys"),
@@ -278,15 +276,15 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           lambda: _mask(lambda i, j: max(0.05, 1 - (i - j) / 9), "weights that fade with the distance")),
     Entry("HWFA", "visible", "windows; one layer sees all, without positions, with log n",
           'rl.METHODS["hwfa"](layers=layers, dim=d, visible_window=N // 4, train_length=N)', "hwfa-w16",
-          f"{TRAINING}, with masks; {TIMES}", "hwfa", 7, _hybrid, as_what="its like: "),
+          f"{TRAINING}, with masks", "hwfa", 7, _hybrid, as_what="its like: "),
     Entry("Random positions", "positions",
           "0 ≤ p<sub>1</sub> &lt; p<sub>2</sub> &lt; … &lt; P, drawn; an even grid at test",
           'rl.METHODS["random-positions"](layers=layers, dim=d, max_length=2 * int(factor) * N, causal=True)',
-          "random-positions", f"{TRAINING}; the text’s length at test", "", 10,
+          "random-positions", f"{TRAINING}; length at test", "", 10,
           lambda: _ticks((2, 5, 11, 12, 20, 33, 37, 52), "places drawn at random")),
     Entry("PoSE, log n", "positions", "two runs of 0, 1, 2, … with a random jump between",
           'rl.METHODS["skip-positions"](layers=layers, dim=d, max_length=int(factor) * N, scale=rl.LogN(N))',
-          "skip-positions-logn", f"{TRAINING}; {TIMES}", "", 10,
+          "skip-positions-logn", TRAINING, "", 10,
           lambda: _ticks((0, 1, 2, 3, 30, 31, 32, 33), "two runs and a jump")),
 )  # fmt: skip
 
