@@ -51,6 +51,7 @@ BY_SEED = {
     "invleaky-moving": "invleaky-moving",
     "rerope-w32-logn-test": "rope",
 }  # its rows of which the chapter draws each seed, and their trainings
+PLACES = ("needle 0", "needle 0.5", "needle 1")  # farthest, in the middle, and right before the question
 LOG, AFTER = LogN(N), LogN(N, clip=True)  # log n in training and at test; at test only
 
 
@@ -225,7 +226,8 @@ def each_seed(folder: Path = STORED / "small") -> Iterator[dict]:
     for row, training in BY_SEED.items():
         for path in sorted((folder / training).glob("seed-*.npz")):
             bits = hits.read(path)[1][row]
-            sums = {metric: table.sums(bits, questions[metric, LONG]) for metric in live.METRICS}
+            asked = (*live.METRICS, *PLACES)
+            sums = {metric: table.sums(bits, questions[metric, LONG]) for metric in asked}
             found = {metric: round(100 * float(right.sum() / of.sum()), 2) for metric, (right, of) in sums.items()}
             yield {"seed": int(path.stem.removeprefix("seed-")), "row": row, **found}
 

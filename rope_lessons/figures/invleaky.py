@@ -292,42 +292,36 @@ def invleaky_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> 
 
 @styled
 def invleaky_seeds(
-    rows: Table, names: Mapping[str, Sequence[tuple[str, str]]], cut: float, metric: str = "needle", length: int = 512
+    rows: Table, names: Mapping[str, str], places: Mapping[str, str], length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """What each seed of some rows has right, a dot for each, and a stroke for their mean; the rows stand in groups.
+    """What each seed of some rows finds, by where it stands: a dot for each seed, a line from the least to the most.
 
     Args:
         rows: the table ``each_seed`` of ``data/invleaky.json``.
-        names: by the name of a group, from the top: its rows, and what each is called.
-        cut: what a cut at the training length has right, in percent: a dashed line.
-        metric: what is drawn.
+        names: of the rows that are drawn, from the top; what each is called.
+        places: columns of the table, and what each is called.
         length: of the texts.
     """
-    count = sum(map(len, names.values()))
-    figure, axis = new_figure(height=0.9 + 0.42 * (count + len(names)))
-    said, places, labels, place = [], [], [], 0
-    for group, members in names.items():
-        axis.text(0, place, group, va="center", fontweight="bold")
-        for row, name in members:
-            place += 1
-            found = rows.where(row=row)[metric]
-            axis.plot(found, [place] * len(found), "o", color=BLUE, markersize=9, alpha=0.6)
-            axis.plot(fmean(found), place, "|", color=ORANGE, markersize=18, markeredgewidth=3)
-            places.append(place)
-            labels.append(name)
-            said.append(f"{group}, {name}: {spoken(found, 0)}")
-        place += 1
-    axis.axvline(cut, color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axis.set_yticks(places, labels)
+    figure, axis = new_figure(height=1.3 + 0.62 * len(names))
+    said = []
+    for number, (column, place) in enumerate(places.items()):
+        style: dict[str, Any] = {"color": (BLUE, GREY, ORANGE)[number], "marker": "osD"[number]}
+        for at, (row, name) in enumerate(names.items()):
+            found, height = rows.where(row=row)[column], at + 0.22 * (number - 1)
+            axis.plot([min(found), max(found)], [height, height], color=style["color"], linewidth=1)
+            axis.plot(found, [height] * len(found), linestyle="none", markersize=5, alpha=0.5, **style)
+            axis.plot(fmean(found), height, markersize=10, linestyle="none", label=None if at else place, **style)
+            said.append(f"{name}, {place}: {spoken(found, 0)}")
+    axis.set_yticks(range(len(names)), list(names.values()))
     axis.set_xlim(-3, 103)
-    axis.set_ylim(place - 0.5, -0.6)
-    axis.set_xlabel(f"{PLURAL.get(metric, metric)} at {length}, % right")
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xlabel(f"needles at {length}, % right")
     axis.grid(axis="y", visible=False)
+    legend_below(figure, axis)
     return (
         figure,
-        f"""A row for each training in groups by their gaps, {PLURAL.get(metric, metric)} at {length} bytes, a dot for
-        each seed and a stroke for their mean, in percent; a dashed line, where a cut stands, at {cut:.0f}.
-        {"; ".join(said)}.""",
+        f"""A row for each training, needles at {length} bytes by where they stand, a small mark for each seed and a
+        large one for the mean, in percent. {"; ".join(said)}.""",
     )
 
 

@@ -101,6 +101,23 @@ def test_the_page_says_where_it_is_from_and_what_its_letters_mean() -> None:
     assert set(PICTURES) == set(KNOBS)
 
 
+def test_what_the_page_says_of_numbers() -> None:
+    page = " ".join((ROOT / "book" / "cheat_sheet.md").read_text("utf8").split())
+
+    def percent(row: str, metric: str, length: int, column: str = "mean", rung: str = "small") -> float:
+        (line,) = results("scoreboard")["rows"].where(rung=rung, row=row, metric=metric, length=length)
+        return 100 * line[column]
+
+    assert f"plain RoPE finds {percent('rope', 'needle', 64):.0f} % at $N$" in page
+    ahead = percent("yarn", "far copies", 2048, "ahead_mean", "second")
+    assert f"YaRN is {ahead:.1f} points *ahead* of the window" in page
+    assert {round(percent(row, "tax", 64)) for row in ("yarn", "llama3")} == {4}
+    assert all(percent(row, "far copies", 512, "ahead_high") < 0 for row in ("yarn", "llama3"))
+    tuned = [percent(row, "natural", 512, rung="small-tuned-10") for row in ("yarn", "rope")]
+    assert 0 < tuned[0] - tuned[1] < 1
+    assert len(rl.hf.models()) == 42
+
+
 @each_entry
 def test_who_ships_it_is_what_the_files_say(entry: Entry) -> None:
     """Every family that is named has the idea by a file that was read; of the others the number is right."""
