@@ -167,9 +167,7 @@ def _square(x: float, y: float, colour: str | None) -> Any:
 
 
 @styled
-def picture_looks(
-    maps: Mapping[str, Tensor], at: tuple[int, int], faint: bool = False
-) -> tuple[MatplotlibFigure, str]:
+def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int], faint: bool = False) -> tuple[MatplotlibFigure, str]:
     """Where a pixel looks: its weights as heat maps, and the pixel itself.
 
     Args:
