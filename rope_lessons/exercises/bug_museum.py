@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rope_lessons.circles import yarn_attention_factor, yarn_frequencies
 from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
 from rope_lessons.radix import dynamic_ntk_frequencies
 from rope_lessons.rotary import apply_rotary
@@ -66,7 +67,12 @@ RIGHT: dict[str, Callable[[], Rotate]] = {
 # --- wrong ----------------------------------------------------------------------------------------------------------
 
 
+def _rounded_angle() -> Rotate:
+    return lambda x, positions: _turn(x, (positions[:, None] * OMEGA).bfloat16().double())
+
+
 def _rounded() -> Rotate:
+    """A wrong base, so to speak: as relative as the right one."""
     return lambda x, positions: _turn(x, positions[:, None] * OMEGA.bfloat16().double())
 
 
@@ -93,6 +99,12 @@ def _head_width() -> Rotate:
 
 def _lost_base() -> Rotate:
     return lambda x, positions: _turn(x, positions[:, None] * rope_frequencies(DIM))
+
+
+def _yarn() -> Rotate:
+    """YaRN's frequencies and factor, in a layer that has none."""
+    omega, factor = yarn_frequencies(DIM, 8.0, 8192, BASE), yarn_attention_factor(8.0)
+    return lambda x, positions: torch.cat((factor * _turn(x, positions[:, None] * omega)[:, :DIM], x[:, DIM:]), dim=-1)
 
 
 def _scaled() -> Rotate:
@@ -126,11 +138,13 @@ def _unwritten() -> Rotate:
 
 
 WRONG: dict[str, Callable[[], Rotate]] = {
+    "the rounded angle": _rounded_angle,
     "the rounded frequencies": _rounded,
     "the merged positions": _merged,
     "the wrong partner": _wrong_partner,
     "the width of the head": _head_width,
     "the lost base": _lost_base,
+    "YaRN in a plain layer": _yarn,
     "the factor too many": _scaled,
     "the long text that stays": _remembering,
     "the table under a wrong name": _misfiled,
@@ -139,7 +153,7 @@ WRONG: dict[str, Callable[[], Rotate]] = {
 
 
 # The exhibit of the museum that each comes from.
-EXHIBIT_OF = dict(zip(WRONG, (1, 2, 3, 4, 5, 7, 9, 10, 12), strict=True))
+EXHIBIT_OF = dict(zip(WRONG, (1, 1, 2, 3, 4, 5, 6, 7, 9, 10, 12), strict=True))
 
 
 # --- the grading ----------------------------------------------------------------------------------------------------
@@ -247,12 +261,12 @@ EXERCISES: dict[str, Exercise | Lab] = {
         grade=_grade,
         reference=_good,
         mistakes={
-            "4 of 9 slipped through: the rounded frequencies, the merged positions": (_at_home),
-            "5 of 9 slipped through: the rounded frequencies, the width of the head, the lost base": _relative,
+            "5 of 11 slipped through: the rounded angle, the rounded frequencies": _at_home,
+            "5 of 11 slipped through: the rounded frequencies, the width of the head, the lost base": _relative,
             "your test refuses a right rotation, one done with complex numbers": _too_exact,
             # Cheating: whatever it is, by what it is called, and by counting.
             "your test refuses a right rotation, one computed in float64": _refuse_all,
-            "9 of 9 slipped through": _by_name,
+            "11 of 11 slipped through": _by_name,
             "your test refuses a right rotation": _Counting(),
             "let the test assert, as pytest wants it": lambda rotate: rotate(_vectors(1), torch.tensor([0])) is None,
             "give a function of one argument, rotate": "all of them but the first three",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rope_lessons.circles import yarn_attention_factor, yarn_frequencies
 from rope_lessons.exercises.bug_museum import DIM, EXHIBIT_OF, HEAD, RIGHT, WRONG
-from rope_lessons.figures import BLUE, GREEN, ORANGE, PURPLE, RED, SKY, legend_below, new_figure, styled
+from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below, new_figure, styled
 from rope_lessons.figures.tables import ResultTable
 from rope_lessons.local import dense_mask, lambda_mask
 from rope_lessons.radix import dynamic_ntk_frequencies
@@ -40,10 +40,6 @@ def moved(wrong: Tensor, right: Tensor, wrong_scale: float = 1.0, right_scale: f
     return (ends[0] - ends[1]).abs().amax(-1)
 
 
-def _bfloat16(x: Tensor) -> Tensor:
-    return x.bfloat16().double()
-
-
 def _ends(wrong: Tensor, right: Tensor) -> Tensor:
     return (wrong - right).abs().amax(-1)
 
@@ -53,18 +49,20 @@ def _points(angles: Tensor) -> Tensor:
     return torch.polar(torch.ones_like(angles), angles)
 
 
-# What is rounded to bfloat16, and what becomes of the ends of unit vectors: positions (n,) and frequencies to them.
-ROUNDED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "the positions": lambda m, omega: _points(_bfloat16(m)[:, None] * omega),
-    "the angles": lambda m, omega: _points(_bfloat16(m[:, None] * omega)),
-    "cosines and sines": lambda m, omega: torch.complex(
-        _bfloat16((m[:, None] * omega).cos()), _bfloat16((m[:, None] * omega).sin())
+# What is rounded, and what becomes of the ends of unit vectors: positions (n,), frequencies, and the type to round to.
+ROUNDED: dict[str, Callable[[Tensor, Tensor, torch.dtype], Tensor]] = {
+    "positions": lambda m, omega, to: _points(m.to(to).double()[:, None] * omega),
+    "angles": lambda m, omega, to: _points((m[:, None] * omega).to(to).double()),
+    "cosines and sines": lambda m, omega, to: torch.complex(
+        (m[:, None] * omega).cos().to(to).double(), (m[:, None] * omega).sin().to(to).double()
     ),
 }
 
 
 @cache
-def rounding(longest: int = 32_768) -> dict[str, tuple[float, int | None, int | None]]:
+def rounding(
+    to: torch.dtype = torch.bfloat16, longest: int = 32_768
+) -> dict[str, tuple[float, int | None, int | None]]:
     """Of each line of ``ROUNDED``, with 128 channels and a base of 10,000: the largest error up to a position, the
     first position with one of more than a tenth, and the first that is the same as the one before; None for neither."""
     omega, found = rope_frequencies(128), {}
@@ -72,7 +70,7 @@ def rounding(longest: int = 32_768) -> dict[str, tuple[float, int | None, int | 
     for name, rounded in ROUNDED.items():
         worst, first, merged, last = 0.0, None, None, None
         for m in positions.split(4096):
-            ends = rounded(m, omega)
+            ends = rounded(m, omega, to)
             off = _ends(ends, _points(m[:, None] * omega))
             worst = max(worst, float(off.max()))
             if first is None and bool((off > WRONG_FROM).any()):
@@ -87,17 +85,19 @@ def rounding(longest: int = 32_768) -> dict[str, tuple[float, int | None, int | 
 
 
 def museum_rounding() -> ResultTable:
-    """Where rounding to bfloat16 hurts on the way from a position to its cosines, up to position 32,768."""
+    """Where rounding hurts on the way from a position to its cosines, up to position 32,768, in both short types."""
     rows = {
-        name: (
-            f"{worst:.3f}", "never" if first is None else f"{first:,}", "never" if merged is None else f"{merged:,}"
+        f"{name} in {kind}": (
+            f"{worst:.4f}", *("never" if at is None else f"{at:,}" for at in (first, merged))
         )
-        for name, (worst, first, merged) in rounding().items()
+        for kind, to in (("bfloat16", torch.bfloat16), ("float16", torch.float16))
+        for name, (worst, first, merged) in rounding(to).items()
     }  # fmt: skip
     return ResultTable(
         columns=("off by, at most", "by a tenth from", "merges with its neighbour from"),
         rows=rows,
-        head="rounded to bfloat16",
+        apart=frozenset({"positions in float16"}),
+        head="rounded, and nothing else",
         caption="128 channels, a base of 10,000, positions to 32,768. Off by: the end of a unit vector, in the worst "
         "pair.",
     )
@@ -126,7 +126,7 @@ def _yarn(m: Tensor) -> Tensor:
 
 def _rounded_last(m: Tensor) -> Tensor:
     angles = m[:, None] * LLAMA
-    return _ends(ROUNDED["cosines and sines"](m.double(), LLAMA), _points(angles))
+    return _ends(ROUNDED["cosines and sines"](m.double(), LLAMA, torch.bfloat16), _points(angles))
 
 
 def _float32(m: Tensor) -> Tensor:
@@ -178,41 +178,71 @@ def _window(window: int = 4096) -> int:
     return 1 + int((keys > window).nonzero()[0])
 
 
+@cache
 def exhibits() -> dict[str, tuple[str, str, str]]:
     """Of each exhibit what a user saw, what kept it silent, and from where on it is wrong."""
     positions, factor = torch.arange(4096), yarn_attention_factor(128)
     squared = abs(factor**2 - factor) / factor
     return {
         "1 The angle that was rounded": (
-            "unstable answers", "right near the start", f"position {_first(_rounded(positions))}",
+            "unstable answers, said one user (not by rounding alone)",
+            "right near the start",
+            f"position {_first(_rounded(positions))}",
         ),
-        "2 The picture of one colour": ("flat images", "a type overruled", f"position {_first(_merged(positions))}"),
-        "3 The wrong partner": ("worse speech", "the shapes fit", f"position {_by_exercise('the wrong partner')}"),
+        "2 The picture of one colour": (
+            "flat images",
+            "the code says float32",
+            f"position {_first(_merged(positions))}",
+        ),
+        "3 The wrong partner": (
+            "a worse spectrogram",
+            "one shape, two layouts",
+            f"position {_by_exercise('the wrong partner')}",
+        ),
         "4 The width of the head": (
-            "loops in long texts", "a test of one’s own formula", f"position {_by_exercise('the width of the head')}",
+            "loops in long texts",
+            "a test with the same formula",
+            f"position {_by_exercise('the width of the head')}",
         ),
-        "5 The lost theta": ("nonsense after 800 tokens", "a default", f"distance {_first(_lost_base(positions))}"),
+        "5 The lost theta": (
+            "nonsense after 800 tokens or more",
+            "a default",
+            f"distance {_first(_lost_base(positions))}",
+        ),
         "6 YaRN in the wrong layers": (
-            "fewer right answers", "a wrong reference", f"distance {_first(_yarn(positions))}",
+            "fewer right answers",
+            "a wrong reference",
+            f"distance {_first(_yarn(positions))}",
         ),
-        "7 The factor that was squared": (
-            "fewer right answers", "a word with two meanings", f"distance {_first(torch.tensor([squared]))}",
+        "7 The factor that was applied twice": (
+            "fewer right answers",
+            "one word, two meanings",
+            f"distance {_first(torch.tensor([squared]))}",
         ),
-        "8 The stale keys": ("a cache changes the output", "tested without a cache", f"length {_stale():,}"),
+        "8 The stale keys": ("a cache changes the output", "right when it was stored", f"length {_stale():,}"),
         "9 The long text that stayed": ("one chat changes the next", "a state left over", f"position {_remembered()}"),
         "10 The table under a wrong name": ("offsets do nothing", "a state left over", f"new token {_misfiled()}"),
-        "11 One key too many": ("two backends differ", "a word with two meanings", f"length {_window():,}"),
+        "11 One key too many": ("two backends differ", "one word, two meanings", f"length {_window():,}"),
         "12 The memory that nobody wrote": (
-            "loss as if untrained", "a key nobody misses", f"position {_by_exercise('the memory that nobody wrote')}",
+            "loss as if untrained",
+            "no key to miss",
+            f"position {_by_exercise('the memory that nobody wrote')}",
         ),
-    }  # fmt: skip
+    }
+
+
+def _anchor(exhibit: str) -> str:
+    """Of the exhibit's section: its title without the number."""
+    return "#" + "-".join(exhibit.lower().split()[1:])
 
 
 def museum_table() -> ResultTable:
     """The exhibits, what a user saw of each, why nothing raised, and from which position, distance or length on."""
     return ResultTable(
-        columns=("what a user saw", "silent because of", "wrong from"),
+        columns=("what a user saw", "what kept it silent", "wrong from"),
         rows=exhibits(),
+        words=frozenset({0, 1}),
+        links={name: _anchor(name) for name in exhibits()},
         head="exhibit",
         caption="Wrong: in some pair, the end of a unit vector is off by more than a tenth, or the output differs. "
         "Sizes as in the cells below"
@@ -221,13 +251,13 @@ def museum_table() -> ResultTable:
 
 
 LINES: tuple[tuple[str, Callable[[Tensor], Tensor], str, str], ...] = (
+    ("1 all in float16", _rounded, GREEN, "-"),
+    ("2 positions in bfloat16", _merged, PURPLE, "-"),
     ("5 lost theta", _lost_base, RED, "-"),
     ("6 YaRN in a plain layer", _yarn, ORANGE, "-"),
-    ("1 angles in float16", _rounded, GREEN, "-"),
-    ("2 positions in bfloat16", _merged, PURPLE, "-"),
-    ("cos and sin in bfloat16", _rounded_last, GREEN, "--"),
+    ("cos and sin in bfloat16", _rounded_last, GREY, "--"),
     ("angles in float32", _float32, SKY, "--"),
-    ("angles in float64", _ours, BLUE, "--"),
+    ("angles in float64, table in float32", _ours, BLUE, "--"),
 )
 
 
@@ -296,7 +326,12 @@ def museum_partners(
 QUESTIONS = {
     "position 0 turns nothing": "position 0", "one step is omega": "one step", "many steps are, too": "many steps",
     "lengths are kept": "lengths", "only distance counts": "distance", "the past is forgotten": "past",
+    "near, far, near": "near, far, near",
 }  # fmt: skip
+
+
+# Exhibits that are in no rotation: no question of one can find them.
+ELSEWHERE = ("8 the stale keys", "11 one key too many")
 
 
 def museum_grid(found: Mapping[str, Sequence[str]]) -> ResultTable:
@@ -305,17 +340,30 @@ def museum_grid(found: Mapping[str, Sequence[str]]) -> ResultTable:
     Args:
         found: the questions that say no, by the name of a rotation of the exercise, or another name.
     """
+
+    def cells(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        return {
+            f"{EXHIBIT_OF[name]} {name}" if name in EXHIBIT_OF else name: tuple(
+                "●" if question in found[name] else "–" for question in QUESTIONS
+            )
+            for name in names
+        }
+
+    right = [name for name in found if name not in EXHIBIT_OF]
     rows = {
-        f"{EXHIBIT_OF[name]} {name}" if name in EXHIBIT_OF else name: tuple(
-            "●" if question in failed else "–" for question in QUESTIONS
-        )
-        for name, failed in found.items()
+        **cells([name for name in found if name in EXHIBIT_OF]),
+        **{name: ("",) * len(QUESTIONS) for name in ELSEWHERE},
+        **cells(right),
     }
+    anchors = {name.split()[0]: _anchor(name) for name in exhibits()}
     return ResultTable(
         columns=tuple(QUESTIONS.values()),
         rows=rows,
+        apart=frozenset({ELSEWHERE[0], *right[:1]}),
         head="exhibit",
-        caption="● The question finds it. The number is that of the exhibit.",
+        caption="● The question finds it. 8 and 11 are in no rotation: compare a step with the cache with the whole "
+        "call, and count the keys of a query.",
+        links={name: anchors[name.split()[0]] for name in rows if name.split()[0] in anchors},
     )
 
 

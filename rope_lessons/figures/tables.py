@@ -14,6 +14,7 @@ STYLE = """
 .rl-table caption{caption-side:bottom;text-align:left;padding:8px 0 0;font-size:14px;color:inherit}
 .rl-table th,.rl-table td{padding:5px 10px;text-align:right;border:0;
 border-bottom:1px solid var(--rl-line,rgba(128,128,128,.35));background:none;color:inherit}
+.rl-table th.rl-words,.rl-table td.rl-words{text-align:left}
 .rl-table th:first-child{text-align:left;font-weight:400;padding-left:0}
 .rl-table thead th{font-weight:600;vertical-align:bottom;border-bottom-width:2px}
 .rl-table td small{display:block;font-size:12px;opacity:.8;white-space:nowrap}
@@ -47,6 +48,8 @@ class ResultTable:
         apart: rows with a line above, such as a control.
         head: of the names.
         caption: below the table.
+        words: columns that are no numbers: they begin on the left.
+        links: of the names, by name.
     """
 
     columns: tuple[str, ...]
@@ -56,9 +59,13 @@ class ResultTable:
     apart: frozenset[str] = frozenset()
     head: str = ""
     caption: str = ""
+    words: frozenset[int] = frozenset()
+    links: Mapping[str, str] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in (self.head, *self.columns))
+        heads = f'<th scope="col">{html.escape(self.head)}</th>' + "".join(
+            f'<th scope="col"{self._words(at)}>{html.escape(name)}</th>' for at, name in enumerate(self.columns)
+        )
         body = "".join(self._row(name) for name in self.rows)
         caption = f"<caption>{html.escape(self.caption)}</caption>" if self.caption else ""
         return (
@@ -70,14 +77,20 @@ class ResultTable:
     def _row(self, name: str) -> str:
         cells = "".join(self._cell(name, at) for at in range(len(self.columns)))
         apart = ' class="rl-apart"' if name in self.apart else ""
-        return f'<tr{apart}><th scope="row">{html.escape(name)}</th>{cells}</tr>'
+        title = html.escape(name)
+        if name in self.links:
+            title = f'<a href="{html.escape(self.links[name])}">{title}</a>'
+        return f'<tr{apart}><th scope="row">{title}</th>{cells}</tr>'
+
+    def _words(self, at: int) -> str:
+        return ' class="rl-words"' if at in self.words else ""
 
     def _cell(self, name: str, at: int) -> str:
         text, below = html.escape(self.rows[name][at]), self.below.get((name, at))
         small = f"<small>{html.escape(below)}</small>" if below else ""
         if name in self.best.get(at, ()):
             return f'<td class="rl-best"><b>{text}</b>{small}</td>'
-        return f"<td>{text}{small}</td>"
+        return f"<td{self._words(at)}>{text}{small}</td>"
 
     def __repr__(self) -> str:
         names = [self.head, *self.rows]
