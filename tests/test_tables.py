@@ -144,3 +144,14 @@ def test_a_trade_names_each_method_beside_its_point() -> None:
     assert "one seed 58 and 57" in drawn.alt
     with pytest.raises(ValueError, match="control must be one of rope, yarn"):
         scoreboard.scoreboard_trade(board, {"rope": "plain", "yarn": "YaRN"}, control="rope-window")
+
+
+def test_columns_of_words_begin_on_the_left_and_names_are_links() -> None:
+    found = rl.figures.ResultTable(
+        ("why", "from"), {"a & b": ("so", "3")}, words=frozenset({0}), links={"a & b": "#here?x&y"}
+    )
+    page = html_of(found)
+    assert [cell.get("class") for cell in page.select("thead th, td")] == [None, ["rl-words"], None, ["rl-words"], None]
+    link = page.select_one("tbody th a")
+    assert link is not None
+    assert (link["href"], link.text) == ("#here?x&y", "a & b")
