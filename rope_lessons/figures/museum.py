@@ -325,7 +325,7 @@ def museum_partners(
 
 QUESTIONS = {
     "position 0 turns nothing": "position 0", "one step is omega": "one step", "many steps are, too": "many steps",
-    "lengths are kept": "lengths", "only distance counts": "distance", "the past is forgotten": "past",
+    "lengths are kept": "lengths", "only distance counts": "shift", "the past is forgotten": "past",
     "near, far, near": "near, far, near",
 }  # fmt: skip
 

@@ -494,7 +494,7 @@ def test_the_questions_pass_the_exercise(examine: Callable[..., list[str]]) -> N
 def test_what_the_text_says_of_the_exercise() -> None:
     """A comparison with the definition, near and far, finds ten of eleven; the relative property three."""
     assert (len(bug_museum.RIGHT), len(bug_museum.WRONG)) == (3, 11)
-    assert "It must pass three right rotations" in TEXT
+    assert "Your test must pass three right rotations" in TEXT
     assert "fail eleven that come from this museum" in TEXT
 
     def without_the_third(rotate: Callable[[Tensor, Tensor], Tensor]) -> None:
