@@ -463,7 +463,7 @@ def scoreboard_cuts(
 
     Chapters 10 and 14.
     """
-    figure, axes = new_figure(len(metrics), 1, height=1.2 + 0.36 * len(metrics) * len(names), squeeze=False)
+    figure, axes = new_figure(len(metrics), 1, height=1.1 + 0.33 * len(metrics) * len(names), squeeze=False)
     said = []
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         for place, (row, (name, control)) in enumerate(names.items()):

@@ -442,6 +442,14 @@ def test_the_questions_take_a_layout(examine: Callable[..., list[str]]) -> None:
     assert len(examine(lambda: neighbours, bug_museum.OMEGA, bug_museum.HEAD)) >= 2
 
 
+def test_a_module_of_transformers_is_asked() -> None:
+    """As the page asks it: right with its base, and the row of exhibit 5 without."""
+    names = names_of_the_page()
+    asked = {base: names["examine"](lambda b=base: names["llama"](b), names["omega"], 64) for base in (5e5, 1e4)}
+    assert asked[5e5] == []
+    assert asked[1e4] == ["one step is omega", "many steps are, too", "near, far, near"]
+
+
 def test_every_question_finds_something(examine: Callable[..., list[str]]) -> None:
     found = [set(examine(make, bug_museum.OMEGA, bug_museum.HEAD)) for make in bug_museum.WRONG.values()]
     assert len(set().union(*found)) == 7
