@@ -445,7 +445,8 @@ def test_the_questions_take_a_layout(examine: Callable[..., list[str]]) -> None:
 def test_a_module_of_transformers_is_asked() -> None:
     """As the page asks it: right with its base, and the row of exhibit 5 without."""
     names = names_of_the_page()
-    asked = {base: names["examine"](lambda b=base: names["llama"](b), names["omega"], 64) for base in (5e5, 1e4)}
+    omega = rl.rope_frequencies(64, 5e5)
+    asked = {base: names["examine"](lambda b=base: names["llama"](b), omega, 64) for base in (5e5, 1e4)}
     assert asked[5e5] == []
     assert asked[1e4] == ["one step is omega", "many steps are, too", "near, far, near"]
 
