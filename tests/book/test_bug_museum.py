@@ -444,7 +444,9 @@ def test_the_questions_take_a_layout(examine: Callable[..., list[str]]) -> None:
 
 def test_a_module_of_transformers_is_asked() -> None:
     """As the page asks it: right with its base, and the row of exhibit 5 without."""
-    names = names_of_the_page()
+    names = dict(names_of_the_page())
+    (code,) = re.findall(r"```python\n(from transformers import LlamaConfig.*?)```", TEXT, re.DOTALL)
+    exec(code, names)
     omega = rl.rope_frequencies(64, 5e5)
     asked = {base: names["examine"](lambda b=base: names["llama"](b), omega, 64) for base in (5e5, 1e4)}
     assert asked[5e5] == []
