@@ -4,25 +4,27 @@
 
 Takes about 8 minutes on one CPU core: 5 s for each of 45 trainings, and the tests.
 
-Writes axes.json. Pictures of 8 rows and 8 columns in training; at test as many, more rows, more of both. Then, at three
-times the size, what some hands say of far pixels is taken away from the model with two axes: nothing is farther than 7.
+Writes axes.json. Pictures of 8 rows and 8 columns in training; at test as many, more rows, more of both. Then what some
+hands say of far pixels is taken away from the models with two axes: nothing is farther than 7. The control: a window.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from experiments import command
 from experiments.result import Result
-from rope_lessons.axes import axial_frequencies
+from rope_lessons.axes import axial_frequencies, axial_positions
 from rope_lessons.models import pictures
 from rope_lessons.sinusoidal import rope_frequencies
 
@@ -39,6 +41,8 @@ CLIPPED = {
     "fast": tuple(t for t in range(PAIRS) if t % HANDS < FAST),
     "slow": tuple(t for t in range(PAIRS) if t % HANDS >= FAST),
 }  # which hands are told that no pixel is farther than that
+CLIPPED_PICTURES = 8  # as scores of all pairs are large
+TWO_AXES = ("two axes", "two axes, base 10")
 WIDTHS = (6, 7, 8, 9, 10, 11)  # in training, for the controls; 12 is in none but the last
 
 
@@ -66,39 +70,65 @@ KINDS: dict[str, Callable[..., pictures.PictureModel]] = {
 }
 
 
+def scores(model: pictures.PictureModel, q: Tensor, k: Tensor, away: Tensor, hands: Sequence[int]) -> Tensor:
+    """Scores of all pairs of pixels, where for some hands nothing is farther than in training, on any axis.
+
+    A hand turns by the sum, over the axes, of its frequency times the difference of query and key, ``away`` of shape
+    ``(queries, keys, axes)``; if it is one of ``hands``, that difference is clipped first.
+    """
+    assert model.frequencies is not None
+    turning_q, turning_k = (torch.complex(*x.double().chunk(2, dim=-1)) for x in (q, k))
+    found = torch.zeros(*q.shape[:3], k.shape[2], dtype=torch.float64)
+    for t, speed in enumerate(model.frequencies.detach().T):
+        angle = (away.clamp(-FARTHEST, FARTHEST) if t in hands else away) @ speed
+        product_of_pair = turning_q[..., :, None, t] * turning_k[..., None, :, t].conj()
+        found += (product_of_pair * torch.polar(torch.ones_like(angle), angle)).real
+    return found / q.shape[-1] ** 0.5
+
+
+@torch.no_grad()
+def right_clipped(
+    model: pictures.PictureModel, rows: int, columns: int, hands: Sequence[int] = (), window: bool = False
+) -> float:
+    """As :func:`pictures.right`, with some hands clipped; ``window`` hides what is farther instead."""
+    places = axial_positions((rows, columns)).double()
+    away = places[:, None] - places
+    hidden = (away.abs() > FARTHEST).any(dim=-1) & torch.tensor(window)
+    generator = torch.Generator().manual_seed(2**32 + rows * columns)
+    correct = []
+    for some in pictures.draw(model.config, rows, columns, CLIPPED_PICTURES, generator).split(2):
+        q, k, v = model.heads(some)
+        weights = scores(model, q, k, away, hands).masked_fill(hidden, -torch.inf).softmax(dim=-1).to(v.dtype)
+        answers = model.answer((weights @ v).transpose(1, 2).flatten(2)).argmax(dim=-1).unflatten(1, (rows, columns))
+        correct.append((answers[:, 1:] == some[:, :-1]).double().mean())
+    return float(torch.stack(correct).mean())
+
+
+def tested(model: pictures.PictureModel) -> Iterator[dict[str, Any]]:
+    for rows, columns in SHAPES:
+        yield {"rows": rows, "columns": columns, "right": round(pictures.right(model, rows, columns), 4)}
+
+
+def clipped(model: pictures.PictureModel) -> Iterator[dict[str, Any]]:
+    """On the pictures in which pixels are farther apart than in training, and the control that does not see those."""
+    for rows, columns in ((18, 8), (24, 24)):
+        ways = {name: right_clipped(model, rows, columns, hands) for name, hands in CLIPPED.items()}
+        ways["window"] = right_clipped(model, rows, columns, window=True)
+        for name, right in ways.items():
+            yield {"rows": rows, "columns": columns, "hands": name, "right": round(right, 4)}
+
+
 def measure_all(seeds: Sequence[int], config: pictures.PictureConfig, out: Path, fresh: bool) -> None:
     settings = {"config": asdict(config), "shapes": SHAPES, "widths": WIDTHS}
     result = Result(out / "axes.json", "axes", settings, {"rows": [], "clipped": []}, fresh)
-    for seed in seeds:
-        for kind, trained in KINDS.items():
-            if result.lacks("rows", seed=seed, kind=kind):
-                model = trained(seed=seed, config=config)
-                result.add(
-                    rows=[
-                        {"seed": seed, "kind": kind, "rows": rows, "columns": columns,
-                         "right": round(pictures.right(model, rows, columns), 4)}
-                        for rows, columns in SHAPES
-                    ]
-                )  # fmt: skip
-        clip(result, seed, config)
+    for seed, (kind, trained) in product(seeds, KINDS.items()):
+        labels: dict[str, Any] = {"seed": seed, "kind": kind}
+        asked = {"rows": tested, "clipped": clipped} if kind in TWO_AXES else {"rows": tested}
+        missing = {table: measure for table, measure in asked.items() if result.lacks(table, **labels)}
+        if missing:
+            model = trained(seed=seed, config=config)
+            result.add(**{table: [labels | row for row in measure(model)] for table, measure in missing.items()})
     result.close()
-
-
-def clip(result: Result, seed: int, config: pictures.PictureConfig) -> None:
-    """At three times the size, nothing is farther than in training: for all hands, or for some."""
-    side = 3 * config.side
-    for kind in ("two axes", "two axes, base 10"):
-        if result.lacks("clipped", seed=seed, kind=kind):
-            model = KINDS[kind](seed=seed, config=config)
-            found = {
-                name: pictures.right_clipped(model, side, side, FARTHEST, hands) for name, hands in CLIPPED.items()
-            }
-            result.add(
-                clipped=[
-                    {"seed": seed, "kind": kind, "hands": name, "right": round(right, 4)}
-                    for name, right in found.items()
-                ]
-            )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

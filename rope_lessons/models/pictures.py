@@ -147,43 +147,6 @@ def right(model: PictureModel, rows: int, columns: int, count: int = 64) -> floa
 
 
 @torch.no_grad()
-def right_clipped(
-    model: PictureModel, rows: int, columns: int, farthest: int, hands: Sequence[int], count: int = 8
-) -> float:
-    r"""As :func:`right`, but for some hands nothing is farther away than so many rows or columns.
-
-    Hand :math:`t` stands at :math:`\sum_a \Omega_{a,t}\,c_a` for a key that is :math:`\Delta_a` away on axis :math:`a`,
-    where :math:`c_a` is :math:`\Delta_a` clipped to :math:`\pm` ``farthest`` if :math:`t` is in ``hands``, and
-    :math:`\Delta_a` if not. All keys stay, and the weights of the model: ReRoPE's idea, on every axis.
-
-    Args:
-        model: with two axes.
-        rows, columns: of the pictures.
-        farthest: what is farther counts as that far.
-        hands: the numbers of the pairs that are clipped.
-        count: of pictures.
-    """
-    assert model.frequencies is not None
-    generator = torch.Generator().manual_seed(2**32 + rows * columns)
-    pixels = draw(model.config, rows, columns, count, generator).to(model.answer.weight.device)
-    places = axial_positions((rows, columns), device=pixels.device)
-    away = (places[:, None] - places).double()  # (queries, keys, axes)
-    correct = 0.0
-    for some in pixels.split(2):  # scores of all pairs, so not too many at once
-        q, k, v = model.heads(some)
-        scores = torch.zeros(*q.shape[:3], len(places), dtype=torch.float64, device=q.device)
-        halves = [torch.complex(*x.double().chunk(2, dim=-1)) for x in (q, k)]
-        for t, speed in enumerate(model.frequencies.T):
-            angle = (away.clamp(-farthest, farthest) if t in hands else away) @ speed
-            product = halves[0][..., :, None, t] * halves[1][..., None, :, t].conj()
-            scores += (product * torch.polar(torch.ones_like(angle), angle)).real
-        weights = (scores / q.shape[-1] ** 0.5).softmax(dim=-1).to(v.dtype)
-        found = model.answer((weights @ v).transpose(1, 2).flatten(2)).argmax(dim=-1).unflatten(1, (rows, columns))
-        correct += float((found[:, 1:] == some[:, :-1]).double().sum())
-    return correct / (count * (rows - 1) * columns)
-
-
-@torch.no_grad()
 def looks(model: PictureModel, rows: int, columns: int, at: tuple[int, int], count: int = 16) -> Tensor:
     """Where a pixel looks: its weight on every pixel, ``(rows, columns)``, mean over the heads and some pictures."""
     generator = torch.Generator().manual_seed(2**32 + rows * columns)

@@ -203,7 +203,7 @@ def test_mirages() -> None:
     """What fast hands say of far pixels does the harm: taken away from them alone, it is gone."""
 
     def at(kind: str, hands: str) -> list[float]:
-        return [100 * value for value in STORED["clipped"].where(kind=kind, hands=hands)["right"]]
+        return [100 * value for value in STORED["clipped"].where(kind=kind, hands=hands, rows=24)["right"]]
 
     plain, slow, fast, everything = (at("two axes", hands) for hands in ("none", "slow", "fast", "all"))
     assert min(fast) > 95
@@ -212,6 +212,13 @@ def test_mirages() -> None:
     assert max(plain) < 90
     ten = [fmean(at("two axes, base 10", hands)) for hands in ("none", "all")]
     assert abs(ten[0] - ten[1]) < 1
+    window = at("two axes", "window")
+    assert min(window) > 99.5  # the boring control: what is not seen cannot mislead
+    in_tall = {
+        hands: STORED["clipped"].where(kind="two axes", hands=hands, rows=18)["right"] for hands in experiment.CLIPPED
+    }
+    assert min(in_tall["fast"]) > 0.99 > max(in_tall["none"])
+    assert max(abs(a - b) for a, b in zip(in_tall["none"], in_tall["slow"], strict=True)) < 0.05
     tall, wide = (found("two axes", *shape) for shape in ((18, 8), (12, 12)))
     assert max(tall) < 97.5
     assert min(wide) > 99.9
@@ -228,14 +235,18 @@ def test_mirages() -> None:
     assert {21, 22 - 13, 22 - 20} <= set(seen.topk(5).indices.tolist())  # and its own row, beside the one above
 
 
-def test_clipping_nothing_is_the_model_as_it_is() -> None:
+def test_clipping_nothing_is_the_model_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """And clipping farther than a picture has rows is none; clipping at 0 leaves no place at all."""
     model = trained("two axes")
     plain = pictures.right(model, 10, 9, count=8)
     hands = range(experiment.PAIRS)
-    assert pictures.right_clipped(model, 10, 9, 7, ()) == pytest.approx(plain, abs=1e-3)
-    assert pictures.right_clipped(model, 10, 9, 9, hands) == pytest.approx(plain, abs=1e-3)
-    assert pictures.right_clipped(model, 10, 9, 0, hands) < 0.2
+    assert experiment.right_clipped(model, 10, 9) == pytest.approx(plain, abs=1e-3)
+    monkeypatch.setattr(experiment, "FARTHEST", 9)
+    for options in ({"hands": hands}, {"window": True}):
+        assert experiment.right_clipped(model, 10, 9, **options) == pytest.approx(plain, abs=1e-3)
+    monkeypatch.setattr(experiment, "FARTHEST", 0)
+    assert experiment.right_clipped(model, 10, 9, hands) < 0.2
+    assert experiment.right_clipped(model, 10, 9, window=True) < 0.2  # it sees itself alone
 
 
 @pytest.mark.parametrize(("kind", "shape", "least", "most"), [
@@ -489,12 +500,6 @@ def test_what_the_lesson_says_of_turning_less() -> None:
         "xpos", "p-rope", "partial-rotary", "nope", "nope-logn", "nope-every-fourth", "nope-every-fourth-logn"
     }  # fmt: skip
     assert "Three seeds of HWFA and the biases, mostly one of the rest" in LESSON
-
-
-def test_a_row_without_a_window_is_not_drawn() -> None:
-    with pytest.raises(ValueError, match="must be of rows that have a window to compare with, got 'rope-window'"):
-        rl.figures.scoreboard_ahead(BOARD, {"rope-window": "window"})
-    assert "ALiBi 5.0, from 3.4 to 6.6" in rl.figures.scoreboard_ahead(BOARD, {"alibi": "ALiBi"}).alt
 
 
 def test_labels_have_tests() -> None:
