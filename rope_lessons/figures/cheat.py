@@ -14,7 +14,6 @@ from rope_lessons.hf.released import who_ships
 from rope_lessons.schemes import Scheme, TurningName, scheme
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.rows import longrope_options, searched
-from rope_lessons.scoreboard.summary import find
 from rope_lessons.sinusoidal import rope_frequencies
 from rope_lessons.stored import Table, results
 
@@ -35,17 +34,6 @@ PICTURES = {  # what the pictures of a knob show
     "visible": "which keys a query sees, a row for each query",
     "positions": "the positions of eight tokens",
 }
-LESSONS = {
-    2: "02_rotary",
-    3: "03_radix",
-    4: "04_mixed_radix",
-    5: "05_circles",
-    6: "06_entropy",
-    7: "07_local",
-    8: "08_rerope",
-    9: "09_invleaky",
-    10: "10_random_positions",
-}  # the pages beside the sheet
 TRAINING, OWN = "training", "own attention"
 WIDE_OPEN = 0.5  # an interval as wide as half of all that is possible says little
 
@@ -98,7 +86,7 @@ class Entry:
         row: of the scoreboard, which measured just that; none where it is empty.
         needs: beside the line of code; ``"training"`` first where a model has to be trained for it.
         idea: what :func:`~rope_lessons.hf.released.who_ships` is asked; nothing where it is empty.
-        chapter: of its lesson.
+        lesson: its page.
         draw: the picture.
         as_what: words before who ships it, where it is not just this.
     """
@@ -110,13 +98,9 @@ class Entry:
     row: str
     needs: str
     idea: str
-    chapter: int
+    lesson: str
     draw: Callable[[], str]
     as_what: str = ""
-
-    @property
-    def trains(self) -> bool:
-        return self.needs.startswith(TRAINING)
 
     @property
     def ships(self) -> str:
@@ -220,71 +204,72 @@ def _invleaky() -> str:
 _F, _N = "factor=factor", "train_length=N"
 METHODS_ON_IT: tuple[Entry, ...] = (
     Entry("RoPE", "frequencies", "ω<sub>t</sub> = B<sup>−2t/d</sup>", 'rl.scheme("rope", dim=d)', "rope", "",
-          "rope", 2, _kind("rope", "every pair at its own speed")),
+          "rope", "02_rotary", _kind("rope", "every pair at its own speed")),
     Entry("PI", "frequencies", "ω<sub>t</sub>/κ", f'rl.scheme("pi", dim=d, {_F})', "pi", "",
-          "pi", 3, _kind("pi", "every pair an eighth as fast", factor=8.0)),
+          "pi", "03_radix", _kind("pi", "every pair an eighth as fast", factor=8.0)),
     Entry("NTK-aware", "frequencies", "B → B·κ<sup>d/(d−2)</sup>", f'rl.scheme("ntk-aware", dim=d, {_F})', "ntk-aware",
-          "", "larger base", 3,
+          "", "larger base", "03_radix",
           _kind("ntk-aware", "fast pairs keep their speed, the slowest has an eighth", factor=8.0),
           as_what="as a larger base: "),
     Entry("Dynamic NTK", "frequencies", "NTK-aware, with 1 + κ(L/N − 1) for κ, L that of the request",
-          f'rl.scheme("dynamic-ntk", dim=d, {_F}, {_N})', "dynamic-ntk", "", "dynamic-ntk", 3,
+          f'rl.scheme("dynamic-ntk", dim=d, {_F}, {_N})', "dynamic-ntk", "", "dynamic-ntk", "03_radix",
           _kind("dynamic-ntk", "as NTK-aware, for the length of the request", factor=8.0, train_length=64)),
     Entry("NTK-mixed", "frequencies", "ω<sub>t</sub>·exp(−a (t+1)<sup>b</sup>)", f'rl.scheme("ntk-mixed", dim=d, {_F})',
-          "ntk-mixed", "", "ntk-mixed", 4,
+          "ntk-mixed", "", "ntk-mixed", "04_mixed_radix",
           _kind("ntk-mixed", "every pair slower, the slow ones more", factor=8.0)),
     Entry("Llama 3’s rule", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, a ramp over the turns in N, 4 to 1",
-          f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", "", "llama3", 5,
+          f'rl.scheme("llama3", dim=d, {_F}, {_N})', "llama3", "", "llama3", "05_circles",
           _kind("llama3", "pairs with few turns an eighth as fast, a ramp, the others as they were", factor=8.0,
                 train_length=64)),
     Entry("YaRN", "frequencies", "ω<sub>t</sub> or ω<sub>t</sub>/κ, a ramp over t, between 32 turns in N and 1; "
           "<span class=\"rl-whole\">scores × (0.1 ln κ + 1)²</span>", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
-          "yarn", "", "yarn", 5,
+          "yarn", "", "yarn", "05_circles",
           _kind("yarn", "a ramp from the fast pairs to the slow ones", factor=8.0, train_length=64)),
     Entry("LongRoPE", "frequencies", "ω<sub>t</sub>/λ<sub>t</sub>, all λ searched on long texts",
           'rl.scheme("longrope", dim=d, short_factor=(1.0,) * (d // 2), long_factor=searched, '
-          f'{_F}, {_N})', "longrope", "a search on long texts", "longrope", 5, lambda: _longrope()),
+          f'{_F}, {_N})', "longrope", "a search on long texts", "longrope", "05_circles", _longrope),
     Entry("ReRoPE, log n†", "distance", "min(Δ, w)",
           'rl.scheme("rerope", dim=d, window=N // 2, scale=rl.LogN(N, clip=True))', "rerope-w32-logn-test", OWN,
-          "", 8, lambda: _bent(lambda x: min(x, 32), "the distance that is shown grows to the window and stops")),
+          "", "08_rerope",
+          lambda: _bent(lambda x: min(x, 32), "the distance that is shown grows to the window and stops")),
     Entry("Leaky ReRoPE, log n†", "distance", "Δ &lt; w: Δ, else w + (Δ − w)/k",
           'rl.scheme("leaky-rerope", dim=d, window=N // 2, slope=1 / (2 * factor), scale=rl.LogN(N, clip=True))',
-          "leaky-rerope-w32-logn-test", OWN, "", 8,
+          "leaky-rerope-w32-logn-test", OWN, "", "08_rerope",
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) / 16, "beyond the window distances grow slowly")),
     Entry("Self-Extend, log n†", "distance", "Δ &lt; w: Δ, else ⌊i/k⌋ − ⌊j/k⌋ + w − ⌊w/k⌋",
           'rl.METHODS["self-extend"](layers=layers, dim=d, window=N // 2, group=2 * int(factor), '
-          "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", OWN, "self-extend", 8,
+          "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", OWN, "self-extend", "08_rerope",
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) // 16, "beyond the window distances grow in steps")),
     Entry("InvLeaky, moving window, log n", "distance",
           "in training Δ &lt; w: Δ, else w + s (Δ − w), w moves; at test Δ",
           'rl.METHODS["invleaky-moving"](layers=layers, dim=d, windows=tuple(range(N // 4, N // 2)), '
           "slopes=(2 * int(factor),), scale=rl.LogN(N))",
-          "invleaky-moving-logn", f"{TRAINING}, with {OWN}", "", 9, lambda: _invleaky()),
+          "invleaky-moving-logn", f"{TRAINING}, with {OWN}", "", "09_invleaky", _invleaky),
     Entry("log n", "scale", "scores × log<sub>N</sub> n", 'rl.scheme("rope", dim=d, scale=rl.LogN(N))', "rope-logn",
-          TRAINING, "", 6, lambda: _log_n(False)),
+          TRAINING, "", "06_entropy", lambda: _log_n(False)),
     Entry("log n†", "scale", "scores × max(1, log<sub>N</sub> n)",
           'rl.scheme("rope", dim=d, scale=rl.LogN(N, clip=True))', "rope-logn-test", "",
-          "log n", 6, lambda: _log_n(True), as_what="by keys or by position: "),
+          "log n", "06_entropy", lambda: _log_n(True), as_what="by keys or by position: "),
     Entry("Window", "visible", "keys with Δ &lt; w", 'rl.scheme("window", dim=d, visible_window=N)', "rope-window",
-          "a mask", "window", 7, lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys"),
+          "a mask", "window", "07_local", lambda: _mask(lambda i, j: float(i - j < 4), "a band of keys"),
           as_what="in some layers or all: "),
     Entry("StreamingLLM", "visible", "first tokens and a window; positions counted in what is kept",
           'rl.METHODS["streaming"](layers=layers, dim=d, visible_window=N - 4, sinks=4)', "streaming", OWN,
-          "", 7, lambda: _mask(lambda i, j: float(i - j < 4 or j < 2), "a band and the first columns")),
+          "", "07_local", lambda: _mask(lambda i, j: float(i - j < 4 or j < 2), "a band and the first columns")),
     Entry("ALiBi", "visible", "scores − m<sub>h</sub> Δ, no rotation",
-          'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", f"{TRAINING}, with a bias", "alibi", 7,
+          'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", f"{TRAINING}, with a bias", "alibi", "07_local",
           lambda: _mask(lambda i, j: max(0.05, 1 - (i - j) / 9), "weights that fade with the distance")),
     Entry("HWFA", "visible", "windows; one layer sees all, without positions, with log n",
           'rl.METHODS["hwfa"](layers=layers, dim=d, visible_window=N // 4, train_length=N)', "hwfa-w16",
-          f"{TRAINING}, with masks", "hwfa", 7, _hybrid, as_what="its like: "),
+          f"{TRAINING}, with masks", "hwfa", "07_local", _hybrid, as_what="its like: "),
     Entry("Random positions", "positions",
           "0 ≤ p<sub>1</sub> &lt; p<sub>2</sub> &lt; … &lt; P, drawn; an even grid at test",
           'rl.METHODS["random-positions"](layers=layers, dim=d, max_length=2 * int(factor) * N, causal=True)',
-          "random-positions", f"{TRAINING}; length at test", "", 10,
+          "random-positions", f"{TRAINING}; length at test", "", "10_random_positions",
           lambda: _ticks((2, 5, 11, 12, 20, 33, 37, 52), "places drawn at random")),
     Entry("PoSE, log n", "positions", "two runs of 0, 1, 2, … with a random jump between",
           'rl.METHODS["skip-positions"](layers=layers, dim=d, max_length=int(factor) * N, scale=rl.LogN(N))',
-          "skip-positions-logn", TRAINING, "", 10,
+          "skip-positions-logn", TRAINING, "", "10_random_positions",
           lambda: _ticks((0, 1, 2, 3, 30, 31, 32, 33), "two runs and a jump")),
 )  # fmt: skip
 
@@ -341,7 +326,7 @@ class CheatSheet:
         drawn = "".join(
             f'<td{self._number(at)} data-head="{self.HEADS[at]}">{cell}</td>' for at, cell in enumerate(cells, 2)
         )
-        name = f'<a href="{LESSONS[entry.chapter]}.html">{html.escape(entry.name)}</a>'
+        name = f'<a href="{entry.lesson}.html">{html.escape(entry.name)}</a>'
         head = f'<td>{entry.draw()}</td><th scope="row">{name}</th>'
         has = " ".join(
             f'data-{what}="{"yes" if said else "no"}"'
@@ -374,30 +359,25 @@ def cheat_sheet(lines: Table | None = None) -> CheatSheet:
     PI                       tax  32.8  over a window −40.7  needles   0.0
     """
     own = (results("scoreboard")["rows"] if lines is None else lines).where(rung="small")
+    found = {entry.name: _measured(own, entry.row) for entry in METHODS_ON_IT}
     return CheatSheet(
         METHODS_ON_IT,
-        {entry.name: _measured(own, entry.row) for entry in METHODS_ON_IT},
-        {entry.name: _sure(own, entry.row) for entry in METHODS_ON_IT},
+        {name: numbers for name, (numbers, _) in found.items()},
+        {name: marks for name, (_, marks) in found.items()},
     )
 
 
-def _measured(own: Table, row: str) -> tuple[float | None, float | None, float | None]:
+def _measured(own: Table, row: str) -> tuple[tuple[float | None, float | None, float | None], tuple[str, str, str]]:
+    """The tax, the far copies over a window and the needles of a row, and how much each of them says."""
     home, longest = RUNGS["small"].home, int(RUNGS["small"].home * RUNGS["small"].factor)
-    asked = [find(own, row, "tax", home), find(own, row, "needle", longest)]
-    tax, needles = (None if each is None else 100 * each.mean for each in asked)
-    lines = (line for line in own.where(row=row) if (line["metric"], line["length"]) == ("far copies", longest))
-    over = next((line["ahead_mean"] for line in lines), None)
-    return tax, None if over is None else 100 * over, needles
-
-
-def _sure(own: Table, row: str) -> tuple[str, str, str]:
-    home, longest = RUNGS["small"].home, int(RUNGS["small"].home * RUNGS["small"].factor)
-    tax, needles = find(own, row, "tax", home), find(own, row, "needle", longest)
-    lines = (line for line in own.where(row=row) if (line["metric"], line["length"]) == ("far copies", longest))
-    low, high = next(((line["ahead_low"], line["ahead_high"]) for line in lines), (None, None))
-    wide = needles is not None and min(needles.high, 1.0) - max(needles.low, 0.0) > WIDE_OPEN
-    return (
-        "sure" if tax is not None and tax.low * tax.high > 0 else "",
-        "sure" if low is not None and high is not None and low * high > 0 else "",
-        "open" if wide else "",
+    (tax,) = own.where(row=row, metric="tax", length=home)
+    (far,) = own.where(row=row, metric="far copies", length=longest)
+    (needle,) = own.where(row=row, metric="needle", length=longest)
+    numbers = (tax["mean"], far["ahead_mean"], needle["mean"])
+    marks = (
+        "sure" if tax["low"] * tax["high"] > 0 else "",
+        "sure" if far["ahead_mean"] is not None and far["ahead_low"] * far["ahead_high"] > 0 else "",
+        "open" if min(needle["high"], 1.0) - max(needle["low"], 0.0) > WIDE_OPEN else "",
     )
+    over, points, found = (None if number is None else 100 * number for number in numbers)
+    return (over, points, found), marks

@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser
 
 import rope_lessons as rl
-from rope_lessons.figures.cheat import KNOBS, LESSONS, METHODS_ON_IT, PICTURES, Entry
+from rope_lessons.figures.cheat import KNOBS, METHODS_ON_IT, PICTURES, TRAINING, Entry
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.rows import searched
 from rope_lessons.stored import results
@@ -37,7 +37,7 @@ def test_the_line_of_code_is_the_row_that_was_measured(entry: Entry) -> None:
         assert (made,) * 4 == measured.test
     own = (isinstance(made, rl.Method) and made.attend is not None) or entry.name.endswith("ReRoPE, log n†")
     assert own == (entry.needs == "own attention")
-    assert entry.trains == (BOARD.where(row=entry.row)["training"][0] != "rope")
+    assert entry.needs.startswith(TRAINING) == (BOARD.where(row=entry.row)["training"][0] != "rope")
 
 
 @each_entry
@@ -148,7 +148,7 @@ def test_the_rows_that_stood_there_by_hand() -> None:
 def test_the_sheet_shows_every_method_once() -> None:
     shown = rl.figures.cheat_sheet()._repr_html_()
     for entry in METHODS_ON_IT:
-        lesson = ROOT / "book" / f"{LESSONS[entry.chapter]}.md"
+        lesson = ROOT / "book" / f"{entry.lesson}.md"
         assert lesson.exists()
         assert shown.count(f'<th scope="row"><a href="{lesson.stem}.html">{html.escape(entry.name)}</a></th>') == 1
         assert html.escape(entry.code) in shown
