@@ -51,12 +51,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import math
 import multiprocessing
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -65,7 +66,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from experiments import command
 from experiments.radix import LICENCE
@@ -78,7 +79,7 @@ from rope_lessons.lab.table.finished import Trained
 from rope_lessons.lab.table.packed import pack, unpack
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Recipe, Team
-from rope_lessons.stored import provenance, read_results, read_sealed, write_results, write_sealed
+from rope_lessons.stored import DATA, provenance, read_results, read_sealed, write_results, write_sealed
 
 MOST_PASSES = 3  # then a loss on the training text still says something about new text
 MEASURED = "measured.json"  # in the folder of a training
@@ -394,14 +395,44 @@ def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
         raise ValueError(f"windows must be at most {most}, one of each document, got {options.windows}")
     accuracies = {}
     for names, (*_, path) in zip(SHIPPED.values(), stored, strict=True):
-        print(f"written: {shipped.export(path, options.out)}", flush=True)
+        print(f"written: {export(path, options.out)}", flush=True)
         model, own, _ = training.load(path)
         for name in names:
             found = shipped.retest(model, own, name, windows)
             accuracies[name] = {kind: values.mean().item() for kind, values in found.items()}
     path = options.out / shipped.SHIPPED_TEXT.name
-    shipped.export_text(path, corpus, windows, accuracies, LICENCE)
+    export_text(path, corpus, windows, accuracies, LICENCE)
     return print(f"written: {path}", flush=True)
+
+
+def export(path: Path, folder: Path = DATA) -> Path:
+    """The model of a checkpoint, as the package ships it: weights in bfloat16, and the recipe."""
+    _, recipe, found = training.load(path)
+    weights = {
+        name.removeprefix("model."): tensor.to(torch.bfloat16)
+        for name, tensor in found.tensors.items()
+        if name.startswith("model.")
+    }
+    target = folder / f"table_{recipe.scheme}.safetensors"
+    about = {"format": shipped.FORMAT, "recipe": json.dumps(found.recipe, sort_keys=True), "checkpoint": found.sha256}
+    checkpoint.write_tensors(target, weights, about)
+    return target
+
+
+def export_text(
+    path: Path, corpus: text.Corpus, windows: Tensor, accuracies: Mapping[str, Mapping[str, float]], licence: str
+) -> None:
+    """A part of the test text, one window of a document, and the accuracies of the weights as they were trained."""
+    rounded = {row: {kind: round(value, 6) for kind, value in both.items()} for row, both in accuracies.items()}
+    content = {
+        "script": SCRIPT,
+        "licence": licence,
+        "corpus": corpus.about["name"],
+        "corpus_sha256": corpus.about["sha256"],
+        "accuracies": rounded,
+        "windows": [bytes(window).decode("latin-1") for window in windows.tolist()],
+    }
+    write_results(path, content)
 
 
 def ship_documents(options: argparse.Namespace, corpus: text.Corpus) -> None:

@@ -57,7 +57,6 @@ def calls(folder: Path) -> dict[str, Callable[[], object]]:
         "checkpoint.save": lambda: checkpoint.save(folder, 1, {}, {}),
         "checkpoint.load": lambda: checkpoint.load(absent),
         "shipped.load": lambda: shipped.load("rope"),
-        "shipped.export": lambda: shipped.export(absent, folder),
         "hf.extend": lambda: rl.hf.extend(model, "nope"),
         "download": lambda: pretrained.download("a/b", "no device", revision="0" * 40),
     }

@@ -137,7 +137,6 @@ def test_every_refusal_is_one_line_with_a_command(found: dict[str, Any]) -> None
         "byte_lm.save": f"ImportError: a stored model needs safetensors, {book}",
         "masked_lm.load": f"ImportError: a stored model needs safetensors, {book}",
         "shipped.load": f"ImportError: a stored model needs safetensors, {book}",
-        "shipped.export": f"ImportError: a checkpoint needs safetensors, {lab}",
         "checkpoint.save": f"ImportError: a checkpoint needs safetensors, {lab}",
         "checkpoint.load": f"ImportError: a checkpoint needs safetensors, {lab}",
         "hf.extend": f"ImportError: a plan in a model of Hugging Face needs transformers, {hf}",

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from experiments import table
 from rope_lessons.lab import checkpoint, text, training
 from rope_lessons.lab.checkpoint import CheckpointError
 from rope_lessons.lab.rows import OWN, rows
@@ -197,7 +198,7 @@ def test_rows_differ_in_their_knobs():
 
 
 def test_export_and_load(trained, tiny, tmp_path):
-    path = shipped.export(checkpoint.stored(trained)[-1], tmp_path)
+    path = table.export(checkpoint.stored(trained)[-1], tmp_path)
     assert path.name == "table_rope.safetensors"
     assert {tensor.dtype for tensor in load_file(path).values()} == {torch.bfloat16}
     model, recipe = shipped.load("rope", tmp_path)
@@ -215,7 +216,7 @@ def test_files_that_are_no_shipped_model(trained, tmp_path):
     save_file({"x": torch.zeros(1)}, tmp_path / "table_x.safetensors")
     with pytest.raises(CheckpointError, match="foreign: its format is None"):
         shipped.load("x", tmp_path)
-    path = shipped.export(checkpoint.stored(trained)[-1], tmp_path)
+    path = table.export(checkpoint.stored(trained)[-1], tmp_path)
     weights = load_file(path)
     recipe = json.loads(json.dumps(checkpoint.load(checkpoint.stored(trained)[-1]).recipe))
     for change in ({"plan": "(another,)"}, {"scheme": "gone"}):
@@ -257,7 +258,7 @@ def test_text_goes_out_and_back(corpus, tmp_path):
     windows, _ = text.natural_windows(corpus, 128, 2)
     windows[0, :3] = torch.tensor([0, 200, 255])  # any byte
     accuracies = {"rope": {"not repeated": 0.5, "repeated": 0.25}}
-    shipped.export_text(tmp_path / "text.json", corpus, windows, accuracies, "PSF")
+    table.export_text(tmp_path / "text.json", corpus, windows, accuracies, "PSF")
     assert torch.equal(shipped.windows(tmp_path / "text.json"), windows)
     assert shipped.accuracies(tmp_path / "text.json") == accuracies
 

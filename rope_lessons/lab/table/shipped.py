@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,11 +14,11 @@ from torch import Tensor, nn
 from rope_lessons._checks import check_choice
 from rope_lessons._extras import extra
 from rope_lessons.lab import sizes, training
-from rope_lessons.lab.checkpoint import CheckpointError, read_tensors, write_tensors
+from rope_lessons.lab.checkpoint import CheckpointError, read_tensors
 from rope_lessons.lab.table.scoring import SETS, cut, score
-from rope_lessons.lab.text import Corpus, repeated_windows
+from rope_lessons.lab.text import repeated_windows
 from rope_lessons.lab.training import Recipe
-from rope_lessons.stored import DATA, read_results, write_results
+from rope_lessons.stored import DATA, read_results
 
 SHIPPED_TEXT = DATA / "table_eval_text.json"
 FORMAT = "rope_lessons shipped model 2"
@@ -28,31 +27,6 @@ FORMAT = "rope_lessons shipped model 2"
 def names() -> list[str]:
     """The trainings whose model travels with the package."""
     return sorted(path.stem.removeprefix("table_") for path in DATA.glob("table_*.safetensors"))
-
-
-def export(path: Path, folder: Path = DATA) -> Path:
-    """Ship the model of a checkpoint: weights in bfloat16, and the recipe.
-
-    Args:
-        path: of a checkpoint of ``lab.training``.
-        folder: where the file goes, ``table_TRAINING.safetensors``.
-
-    Returns:
-        the path of the new file.
-
-    Raises:
-        CheckpointError: a checkpoint that cannot be used.
-    """
-    _, recipe, found = training.load(path)
-    weights = {
-        name.removeprefix("model."): tensor.to(torch.bfloat16)
-        for name, tensor in found.tensors.items()
-        if name.startswith("model.")
-    }
-    target = folder / f"table_{recipe.scheme}.safetensors"
-    about = {"format": FORMAT, "recipe": json.dumps(found.recipe, sort_keys=True), "checkpoint": found.sha256}
-    write_tensors(target, weights, about)
-    return target
 
 
 def load(name: str, folder: Path = DATA) -> tuple[nn.Module, Recipe]:
@@ -114,30 +88,6 @@ def retest(model: nn.Module, recipe: Recipe, row: str, windows: Tensor, times: i
         hits, _ = score(model, recipe.rows[row], tokens)
         found[kind] = hits.view(len(windows), -1).mean(dim=1)
     return found
-
-
-def export_text(
-    path: Path, corpus: Corpus, windows: Tensor, accuracies: Mapping[str, Mapping[str, float]], licence: str
-) -> None:
-    """Ship a part of the test text, with what seed 0 has on it.
-
-    Args:
-        path: of the file.
-        corpus: whose text it is.
-        windows: int64 ``(windows, length + 1)``.
-        accuracies: ``{row: {set: accuracy}}``, of the weights as they were trained.
-        licence: of the text.
-    """
-    rounded = {row: {kind: round(value, 6) for kind, value in both.items()} for row, both in accuracies.items()}
-    content = {
-        "script": "python -m experiments table",
-        "licence": licence,
-        "corpus": corpus.about["name"],
-        "corpus_sha256": corpus.about["sha256"],
-        "accuracies": rounded,
-        "windows": [bytes(window).decode("latin-1") for window in windows.tolist()],
-    }
-    write_results(path, content)
 
 
 def windows(path: Path = SHIPPED_TEXT) -> Tensor:
