@@ -29,6 +29,7 @@ def recipes() -> dict[str, Plan]:
     near = scheme("window", dim=DIM, visible_window=HOME)
     llama = scheme("llama3", dim=DIM, factor=FACTOR, train_length=HOME)
     yarn = scheme("yarn", dim=DIM, factor=FACTOR, train_length=HOME)
+    outer = yarn.replace(visible_window=HOME)
     late = scheme("yarn", dim=DIM, factor=FACTOR, train_length=HOME, beta_fast=4.0)
     bent = scheme("rerope", dim=DIM, window=32)
     log = LogN(HOME, clip=True)
@@ -45,12 +46,7 @@ def recipes() -> dict[str, Plan]:
         "control: windows, RoPE in 2": (near, rope, rope, near),
         "control: YaRN in 2, log n†": (near, *[yarn.replace(scale=log)] * 2, near),
         "control: YaRN in 2, RoPE elsewhere": (rope, yarn, yarn, rope),
-        "control: YaRN in all, windows in the rest": (
-            yarn.replace(visible_window=HOME),
-            yarn,
-            yarn,
-            yarn.replace(visible_window=HOME),
-        ),
+        "control: YaRN in all, windows in the rest": (outer, yarn, yarn, outer),
         "control: nothing changed": (rope,) * 4,
     }
 

@@ -91,7 +91,7 @@ def test_type_is_large_enough(style: str) -> None:
 
 # --- figures -------------------------------------------------------------------------------------------------------
 
-DRAWN = ["circles_turns", "channel_pairs", "position_matrix", "chomsky_automata", "entropy_sphere", "rerope_split"]
+DRAWN = ["circles_turns", "channel_pairs", "picture_kernels", "chomsky_automata", "entropy_sphere", "rerope_split"]
 
 
 @pytest.fixture(scope="module")

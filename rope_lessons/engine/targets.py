@@ -209,12 +209,6 @@ def seconds(found: Sequence[cost.Step], device: cost.Device) -> float:
     return flops / device.flops + moved / device.bandwidth
 
 
-def predicted_ratio(name: str, length: int, backward: bool, device: cost.Device) -> float:
-    """Time of the engine by the time of plain RoPE, from counts and two speeds."""
-    plain, engine = steps(name, length, backward)
-    return seconds(engine, device) / seconds(plain, device)
-
-
 # --- prediction for a card, from what it was measured to do at most ---------------------------------------------------
 
 CEILINGS = {"bandwidth": "copy", "cache": "copy in the cache", "exps": "exponentials"}

@@ -48,7 +48,6 @@ __all__ = [
 ]
 
 SENTENCE = ("the", "cat", "saw", "the", "cat")
-PLURAL = {"needle": "needles"}
 COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 
 
@@ -188,14 +187,9 @@ def invleaky_plane(
     look = {"linestyle": "none", "marker": "o"}
     axis.plot(degrees(every, fast), degrees(every, slow), color=SKY, markersize=3, label="plain RoPE at test", **look)
     axis.plot(degrees(told, fast), degrees(told, slow), color="black", markersize=6, label="seen in training", **look)
-    (
-        here,
-        above,
-        beside,
-    ) = (  # a distance that was not seen, and two that were: nearly its fast angle, nearly its slow one
-        (degrees(torch.tensor(distance), fast).item(), degrees(torch.tensor(distance), slow).item())
-        for distance in (unseen, 192, 144)
-    )
+    # One that was not seen, and two that were: with nearly its fast angle, with nearly its slow one.
+    marked = [torch.tensor(distance) for distance in (unseen, 192, 144)]
+    here, above, beside = ((degrees(x, fast).item(), degrees(x, slow).item()) for x in marked)
     for there in (above, beside):
         axis.plot(*zip(here, there, strict=True), color=ORANGE, linewidth=1.5, linestyle="--")
     axis.plot(*here, color=ORANGE, markersize=10, label=f"distance {unseen}, not seen", **look)

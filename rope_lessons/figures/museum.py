@@ -33,11 +33,10 @@ LLAMA, NEOX = rope_frequencies(128, 500_000.0), rope_frequencies(32)
 YARN = (8.0, 8192, 500_000.0)  # factor, training length and base of OLMo 3
 
 
-def moved(wrong: Tensor, right: Tensor, wrong_scale: float = 1.0, right_scale: float = 1.0) -> Tensor:
-    """By how much the end of a unit vector is off, in the pair where that is most: angles ``(positions, pairs)``."""
-    ends = [torch.polar(torch.full_like(angles, scale), angles) for angles, scale in
-            ((wrong.double(), wrong_scale), (right.double(), right_scale))]  # fmt: skip
-    return (ends[0] - ends[1]).abs().amax(-1)
+def moved(wrong: Tensor, right: Tensor, scale: float = 1.0) -> Tensor:
+    """By how much the end of a unit vector is off, in the pair where that is most: angles ``(positions, pairs)``; the
+    wrong one may have another length, ``scale``."""
+    return _ends(scale * _points(wrong.double()), _points(right.double()))
 
 
 def _ends(wrong: Tensor, right: Tensor) -> Tensor:
@@ -125,8 +124,7 @@ def _yarn(m: Tensor) -> Tensor:
 
 
 def _rounded_last(m: Tensor) -> Tensor:
-    angles = m[:, None] * LLAMA
-    return _ends(ROUNDED["cosines and sines"](m.double(), LLAMA, torch.bfloat16), _points(angles))
+    return _ends(ROUNDED["cosines and sines"](m.double(), LLAMA, torch.bfloat16), _points(m[:, None] * LLAMA))
 
 
 def _float32(m: Tensor) -> Tensor:
@@ -245,8 +243,8 @@ def museum_table() -> ResultTable:
         links={name: _anchor(name) for name in exhibits()},
         head="exhibit",
         caption="Wrong: in some pair, the end of a unit vector is off by more than a tenth, or the output differs. "
-        "Sizes as in the cells below"
-        " and in the threads; a window of 4,096, and 2,048 tokens seen in training where the length matters.",
+        "Sizes as in the cells below and in the threads; a window of 4,096, and 2,048 tokens seen in training where "
+        "the length matters.",
     )
 
 

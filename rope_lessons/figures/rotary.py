@@ -12,7 +12,6 @@ from torch import Tensor
 from rope_lessons.figures import (
     BLUE,
     CYCLE,
-    DIVERGING,
     GREEN,
     GREY,
     ORANGE,
@@ -34,43 +33,11 @@ __all__ = [
     "copier_reach",
     "pairs_add_up",
     "peaks_return",
-    "position_matrix",
     "rounding_errors",
     "score_against_distance",
     "scores_and_their_mean",
     "unseen_distances",
 ]
-
-SENTENCE = ("the", "cat", "saw", "the", "cat")
-
-
-@styled
-def position_matrix(
-    distances: Tensor | None = None, words: Sequence[str] = SENTENCE, causal: bool = True
-) -> tuple[MatplotlibFigure, str]:
-    """The matrix of relative positions of a short sentence; later chapters redraw it with the distance bent."""
-    count = len(words)
-    index = torch.arange(count)
-    values = (index[:, None] - index[None, :]).double() if distances is None else distances.double()
-    shown = values.clone()
-    if causal:
-        shown[index[:, None] < index[None, :]] = torch.nan
-    figure, axes = new_figure(height=3.6, width=4.6)
-    axes.imshow(shown, cmap=DIVERGING, vmin=-count, vmax=count)
-    for i in range(count):
-        for j in range(count):
-            if not math.isnan(float(shown[i, j])):
-                axes.text(j, i, f"{float(shown[i, j]):g}", ha="center", va="center", fontsize=13)
-    axes.set_xticks(range(count), [f"{word}\n{j}" for j, word in enumerate(words)])
-    axes.set_yticks(range(count), [f"{word} {i}" for i, word in enumerate(words)])
-    axes.set(xlabel="key", ylabel="query")
-    axes.grid(False)
-    seen = "at or before it" if causal else "on both sides"
-    return figure, (
-        f"Matrix of distances for the sentence '{' '.join(words)}': one row per query, one column per key {seen}. "
-        f"Every diagonal holds one value; the first column, from the top, reads "
-        f"{', '.join(f'{float(x):g}' for x in values[:, 0])}."
-    )
 
 
 @styled

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as MatplotlibFigure
 
 from rope_lessons.figures import (
@@ -31,7 +32,6 @@ from rope_lessons.stored import Table
 
 __all__ = [
     "request_table",
-    "scoreboard_ahead",
     "scoreboard_chooser",
     "scoreboard_cuts",
     "scoreboard_gaps",
@@ -404,6 +404,26 @@ def scoreboard_lengths(
     return figure, alt
 
 
+def _name_lines(axis: Axes, names: Iterable[str]) -> None:
+    """A line for each name, from the top."""
+    axis.set_yticks(range(len(labels := list(names))), labels)
+    axis.set_ylim(len(labels) - 0.5, -0.5)
+    axis.grid(axis="y", visible=False)
+
+
+def _dumbbell(axis: Axes, place: int, ends: Mapping[str, float], marker: str = "o", color: str = BLUE) -> None:
+    """Two ends by their names in the legend: a hollow one, of that marker and color, and a filled one."""
+    axis.plot(list(ends.values()), [place, place], color=GREY, linewidth=2, zorder=1)
+    for (name, value), of, edge, inside in zip(ends.items(), (marker, "o"), (color, BLUE), ("none", BLUE), strict=True):
+        look: dict[str, Any] = {
+            "markersize": 9,
+            "markeredgewidth": 2,
+            "markeredgecolor": edge,
+            "markerfacecolor": inside,
+        }
+        axis.plot(value, place, of, label=None if place else name, **look)
+
+
 @styled
 def scoreboard_reach(
     lines: Table, names: Mapping[str, str], *, control: str, metric: str = "far copies", length: int = 512
@@ -431,10 +451,8 @@ def scoreboard_reach(
         said.append(f"{name} {mean:.0f}")
         if row == control:
             axis.axvline(mean, color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axis.set_yticks(range(len(names)), list(names.values()))
-    axis.invert_yaxis()
+    _name_lines(axis, names.values())
     axis.set_xlabel(f"{HEADS[metric]}, % right")
-    axis.grid(axis="y", visible=False)
     alt = f"""Percent of {HEADS[metric]} right at {length} bytes, with 95 % intervals, one row for each method; a dashed
         line marks the control, {names[control]}. {"; ".join(said)}."""
     return figure, alt
@@ -468,26 +486,13 @@ def scoreboard_cuts(
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         for place, (row, (name, control)) in enumerate(names.items()):
             whole, cut = (measured(lines, each, metric, length)[0] for each in (row, control))
-            axis.plot([cut, whole], [place, place], color=GREY, linewidth=2, zorder=1)
-            axis.plot(
-                cut,
-                place,
-                "D",
-                markersize=8,
-                markeredgecolor=ORANGE,
-                markerfacecolor="none",
-                markeredgewidth=2,
-                label=None if place else "no farther than 64 back",
-            )
-            axis.plot(whole, place, "o", color=BLUE, markersize=8, label=None if place else "all that is there")
+            _dumbbell(axis, place, {"no farther than 64 back": cut, "all that is there": whole}, "D", ORANGE)
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
         if all_against is not None:
             axis.axvline(measured(lines, all_against, metric, length)[0], color=GREY, linestyle=":", linewidth=2)
-        axis.set_yticks(range(len(names)), [name for name, _ in names.values()])
-        axis.set_ylim(len(names) - 0.5, -0.5)
+        _name_lines(axis, [name for name, _ in names.values()])
         axis.set_xlim(-4, 104)
         axis.set_xlabel(f"{HEADS[metric]} at {length}, % right")
-        axis.grid(axis="y", visible=False)
     legend_below(figure, axes[0, 0])
     alt = f"""Percent right at {length} bytes, a panel for {" and one for ".join(HEADS[m] for m in metrics)}: a dot for
         each training, and a diamond for the same weights that see 64 bytes. {"; ".join(said)}."""
@@ -523,67 +528,16 @@ def scoreboard_gaps(
         gaps = [
             measured(lines, row, metric, length)[0] - measured(lines, control, metric, length)[0] for metric in metrics
         ]
-        axis.plot(gaps, [place, place], color=GREY, linewidth=2, zorder=1)
-        for gap, metric, inside in zip(gaps, metrics, ("none", BLUE), strict=True):
-            axis.plot(
-                gap,
-                place,
-                "o",
-                markersize=9,
-                markeredgecolor=BLUE,
-                markerfacecolor=inside,
-                markeredgewidth=2,
-                label=None if place else HEADS[metric],
-            )
+        _dumbbell(axis, place, {HEADS[metric]: gap for metric, gap in zip(metrics, gaps, strict=True)})
         said.append(f"{name} {gaps[0]:.1f} and {gaps[1]:.1f}")
     axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
-    axis.set_yticks(range(len(names)), list(names.values()))
-    axis.invert_yaxis()
+    _name_lines(axis, names.values())
     axis.set_xlabel("points above the control")
-    axis.grid(axis="y", visible=False)
     legend_below(figure, axis)
     ends = " and ".join(HEADS[metric] for metric in metrics)
     alt = f"""Points above the control at {length} bytes, on {ends}: a line with two ends for each method, a dash at
         0. {"; ".join(said)}."""
     return figure, alt
-
-
-@styled
-def scoreboard_ahead(
-    lines: Table, names: Mapping[str, str], *, metric: str = "far copies", length: int = 512
-) -> tuple[MatplotlibFigure, str]:
-    """By how much rows are ahead of their own training cut off at the training length, in points, with intervals.
-
-    Args:
-        lines: the table of the scoreboard.
-        names: of the rows that are drawn, from the top; what each is called.
-        metric, length: of the lines that are read.
-
-    Raises:
-        ValueError: rows that the table does not have, or that have no such control.
-
-    Chapter 14.
-    """
-    figure, axis = new_figure(height=0.9 + 0.3 * len(names))
-    said = []
-    for place, (row, name) in enumerate(names.items()):
-        line = lines.where(rung=RUNG, row=row, metric=metric, length=length)
-        if line["ahead_mean"][0] is None:
-            raise ValueError(f"names must be of rows that have a window to compare with, got {row!r}")
-        mean, low, high = (100 * line[f"ahead_{end}"][0] for end in ("mean", "low", "high"))
-        color = BLUE if low > 0 else RED if high < 0 else GREY
-        axis.plot([low, high], [place, place], color=color, linewidth=2)
-        axis.plot(mean, place, "o", color=color, markersize=8)
-        said.append(f"{name} {mean:.1f}, from {low:.1f} to {high:.1f}")
-    axis.axvline(0, color=GREY, linestyle="--", linewidth=1, zorder=0)
-    axis.set_yticks(range(len(names)), list(names.values()))
-    axis.invert_yaxis()
-    axis.set_xlabel("points over a window")
-    axis.grid(axis="y", visible=False)
-    return figure, (
-        f"Points that each row is ahead of its own training behind a window, on {HEADS[metric]} at {length} bytes, "
-        f"with 95 % intervals; a dashed line at 0. {'; '.join(said)}."
-    )
 
 
 @styled
@@ -714,16 +668,11 @@ def scoreboard_rungs(
             raise ValueError(f"names must be of rows on both rungs, {', '.join(found)}; got {missing[0]!r}")
         for place, (row, name) in enumerate(names.items()):
             gaps = [100 * (own - cut) for own, cut in zip(found[row], found[control], strict=True)]
-            axis.plot(gaps, [place, place], color=GREY, linewidth=2, zorder=1)
-            for gap, rung, inside in zip(gaps, (there, here), (BLUE, "none"), strict=True):
-                look = {"markersize": 9, "markeredgecolor": BLUE, "markerfacecolor": inside, "markeredgewidth": 2}
-                axis.plot(gap, place, "o", label=None if place else rung, **look)
+            _dumbbell(axis, place, {here: gaps[1], there: gaps[0]})
             said.append(f"{HEADS[metric]}, {name}: {gaps[0]:.1f} and {gaps[1]:.1f}")
         axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
-        axis.set_yticks(range(len(names)), list(names.values()))
-        axis.set_ylim(len(names) - 0.5, -0.5)
+        _name_lines(axis, names.values())
         axis.set_xlabel(f"{HEADS[metric]}: points above the control")
-        axis.grid(axis="y", visible=False)
     legend_below(figure, axes[0, 0])
     alt = f"""Points above the control on two models, {there} and {here}; a panel for each metric, a line with two ends
         for each method, a dash at 0. {"; ".join(said)}."""

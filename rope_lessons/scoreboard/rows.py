@@ -214,7 +214,7 @@ class _Scoreboard(Maker):
             "slopes": ((window,), (slope, 2 * slope)),
             # As few maps as the first control has, and gaps of a quarter: is it the gaps, or how many maps there are?
             "quarter-gaps": (range(window, window + slope, slope // 4), (slope,)),
-            # As many maps as that, far pairs practised about as often as with the moving window, and wide gaps.
+            # As many maps as that and wide gaps; far pairs are practised three quarters as often.
             "four-slopes": ((window,), tuple(k * slope for k in (1, 2, 3, 4))),
         }
         for name, (windows, slopes) in visited.items():

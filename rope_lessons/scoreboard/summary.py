@@ -6,8 +6,8 @@ The table is ``results("scoreboard")["rows"]``. Chapter 12.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rope_lessons._checks import check_choice
 from rope_lessons.lab.table.published import published_rows
@@ -46,56 +46,6 @@ def plain_name(row: str) -> str:
     ('rerope', 'rope')
     """
     return re.sub("(-logn-test|-logn)?(-window)?$", "", re.sub(r"-w\d+", "", row))
-
-
-def chapter_rows(chapter: str, names: Iterable[str]) -> list[str]:
-    """Those of some rows that belong to a lesson, in their order.
-
-    Args:
-        chapter: its number, two digits.
-        names: of rows.
-
-    Raises:
-        ValueError: a chapter that has no rows.
-
-    Chapter 12.
-
-    >>> chapter_rows("08", ["rope", "pi", "rerope-w32", "rerope-w32-logn"])
-    ['rope', 'rerope-w32', 'rerope-w32-logn']
-    """
-    check_choice("chapter", chapter, CHAPTERS)
-    return [name for name in dict.fromkeys(names) if plain_name(name) in CHAPTERS[chapter]]
-
-
-def chapter_table(lines: Table, chapter: str, rung: str = "small") -> list[dict[str, Any]]:
-    """Every row of a lesson: the tax, and what it reads at the longest length.
-
-    Args:
-        lines: the table of the scoreboard.
-        chapter: its number, two digits.
-        rung: of the scoreboard.
-
-    Returns:
-        for each row its name as ``"row"``, the number of ``"seeds"``, and the mean with its interval for ``"tax"``
-        (plain RoPE's accuracy at home less that of the row, paired) and, at the longest length, for ``"natural"``,
-        ``"far copies"``, ``"repeated"`` and ``"needle"``; None where a row was not tested.
-
-    Raises:
-        ValueError: a chapter that has no rows; a rung that is not in the table.
-
-    Chapter 12.
-    """
-    own = lines.where(rung=rung)
-    home, longest = _lengths(own)
-    asked = {"tax": home, **dict.fromkeys(("natural", "far copies", "repeated", "needle"), longest)}
-    return [
-        {
-            "row": name,
-            "seeds": own.where(row=name)["seeds"][0],
-            **{metric: find(own, name, metric, length) for metric, length in asked.items()},
-        }
-        for name in chapter_rows(chapter, own["row"])
-    ]
 
 
 def stored_rows(lines: Table, names: Mapping[str, str], rung: str = "small") -> dict[str, str]:

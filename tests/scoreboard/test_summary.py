@@ -29,25 +29,6 @@ def test_every_row_belongs_to_a_lesson() -> None:
     assert names == taught
 
 
-def test_rows_of_a_lesson() -> None:
-    lines = Table(
-        [
-            *(line(row, "natural", length, 0.5) for row in ("rope", "yarn", "pi") for length in (64, 512)),
-            line("yarn", "tax", 64, 0.03),
-            line("yarn", "far copies", 512, 0.7),
-            line("yarn", "natural", 512, 0.9, rung="second"),
-        ]
-    )
-    found = summary.chapter_table(lines, "05")
-    assert [row["row"] for row in found] == ["rope", "yarn"]
-    assert found[1]["tax"] == pytest.approx((0.03, 0.02, 0.05))
-    assert found[1]["natural"].mean == 0.5
-    assert found[1]["far copies"].mean == 0.7
-    assert found[1]["needle"] is found[0]["tax"] is None
-    with pytest.raises(ValueError, match="chapter must be one of '01'"):
-        summary.chapter_table(lines, "5")
-
-
 def test_the_tax_is_what_plain_rope_has_more_at_home() -> None:
     """Paired by seed and document: a difference that is the same everywhere has no interval."""
     tests, random = Settings(home=32, lengths=(32, 64), windows=3, depths=(1.0,)), np.random.default_rng(0)
