@@ -69,6 +69,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments import command
+from experiments.packed import pack, unpack
 from experiments.radix import LICENCE
 from rope_lessons.lab import checkpoint, speed, text, training
 from rope_lessons.lab.command import check_extra, run
@@ -76,7 +77,6 @@ from rope_lessons.lab.rows import own_row, trainings
 from rope_lessons.lab.table import finished, jobs, scoring, shipped, summary
 from rope_lessons.lab.table.documents import DOCUMENTS, document_hits
 from rope_lessons.lab.table.finished import Trained
-from rope_lessons.lab.table.packed import pack, unpack
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Recipe, Team
 from rope_lessons.stored import DATA, provenance, read_results, read_sealed, write_results, write_sealed

@@ -13,10 +13,10 @@ import numpy as np
 from experiments.gpu import records, trainings
 from experiments.gpu.records import Record
 from experiments.gpu.step import Row
+from experiments.packed import unpack
 from rope_lessons.chomsky import results as chomsky
 from rope_lessons.engine.targets import DECODE, EAGER, METHODS, ROTARY, SPEED, TRAINING_STEP, WINDOW
 from rope_lessons.lab.table import finished, summary
-from rope_lessons.lab.table.packed import unpack
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.text import Corpus
 from rope_lessons.stored import write_results

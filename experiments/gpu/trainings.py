@@ -12,10 +12,10 @@ from pathlib import Path
 
 from experiments import table
 from experiments.gpu.step import Found, OutOfTime, Row, Setting
+from experiments.packed import pack
 from rope_lessons.lab import text, training
 from rope_lessons.lab.table import finished, summary
 from rope_lessons.lab.table.finished import Trained
-from rope_lessons.lab.table.packed import pack
 from rope_lessons.lab.training import Recipe
 from rope_lessons.stored import locked
 

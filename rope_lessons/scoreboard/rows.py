@@ -269,7 +269,18 @@ class _Scoreboard(Maker):
         spread = self.row("random-positions", "random-positions", causal=True, max_length=most)
         yield spread
         yield replace(spread, name="random-positions-ordinary", method=replace(spread.method, test_positions=None))
-        yield self.row("equal-mean", "equal-mean", causal=True)
+        even, window = self.row("equal-mean", "equal-mean", causal=True), self.train_length // 2
+        yield even
+        # What stops them at length: distances, the number of steps, or how many keys there are?
+        for name, kind, options in (
+            ("rope", "rope", {}),
+            ("pi", "pi", {"factor": self.factor}),
+            (f"rerope-w{window}", "rerope", {"window": window}),
+        ):
+            for row in self.scaled(name, kind, **options):
+                if row.method.train == even.method.train and row.name != "rope":
+                    changed = replace(even.method, test=row.method.test)
+                    yield replace(even, name=f"equal-mean-{row.name.removeprefix('rope-')}", method=changed)
         longest = int(self.factor * self.train_length)
         for suffix, scale in (("", None), ("-logn", self.log_n)):
             yield self.row(f"skip-positions{suffix}", "skip-positions", max_length=longest, scale=scale)

@@ -30,10 +30,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from experiments import packed
 from rope_lessons.lab import __main__ as lab
 from rope_lessons.lab import checkpoint, sizes, training
 from rope_lessons.lab.gau import GAUConfig
-from rope_lessons.lab.table import finished, jobs, packed
+from rope_lessons.lab.table import finished, jobs
 from rope_lessons.lab.training import Recipe
 
 if TYPE_CHECKING:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments import packed
 from rope_lessons.lab import __main__ as lab
 from rope_lessons.lab import checkpoint, sizes, training
-from rope_lessons.lab.table import finished, jobs, packed
+from rope_lessons.lab.table import finished, jobs
 from rope_lessons.lab.table.counts import read_file, read_zip, write_file
 from rope_lessons.lab.table.finished import TableError
 from rope_lessons.lab.training import Recipe, read_losses

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import nn
 
+from experiments.packed import CONTENTS, pack, unpack
 from rope_lessons.lab import __main__ as command
 from rope_lessons.lab import sizes, text, training
 from rope_lessons.lab.rows import OWN
 from rope_lessons.lab.table import counts, finished, jobs, scoring, summary
 from rope_lessons.lab.table.finished import TableError
 from rope_lessons.lab.table.intervals import interval
-from rope_lessons.lab.table.packed import CONTENTS, pack, unpack
 from rope_lessons.lab.table.passkey import passkey_windows
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Team

@@ -1,7 +1,7 @@
 """The table: what trained models do at eight times their length with every row that they serve.
 
-``finished`` finds the trainings; ``jobs`` counts with ``scoring`` and keeps it with ``counts`` (``packed`` puts all of
-it into one file); ``summary`` writes the table; ``lines`` and ``documents`` read it. Chapter 12.
+``finished`` finds the trainings; ``jobs`` counts with ``scoring`` and keeps it with ``counts``; ``summary`` writes the
+table; ``lines`` and ``documents`` read it. Chapter 12.
 """
 
 from rope_lessons.lab.table import (
@@ -12,7 +12,6 @@ from rope_lessons.lab.table import (
     jobs,
     knobs,
     lines,
-    packed,
     passkey,
     published,
     scoring,
@@ -28,7 +27,6 @@ __all__ = [
     "jobs",
     "knobs",
     "lines",
-    "packed",
     "passkey",
     "published",
     "scoring",

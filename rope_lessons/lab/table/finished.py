@@ -55,8 +55,7 @@ class Trained:
 
 
 def find(places: Iterable[Path]) -> list[Trained]:
-    """The finished trainings in some folders and the folders in them, also those that
-    :func:`~rope_lessons.lab.table.packed.unpack` put there.
+    """The finished trainings in some folders and the folders in them, those of packed files too.
 
     Raises:
         TableError: a place without one; a training that is not finished, or that is there twice.
