@@ -24,6 +24,7 @@ __all__ = [
     "museum_grid",
     "museum_partners",
     "museum_rounding",
+    "museum_stale",
     "museum_table",
     "museum_windows",
 ]
@@ -50,6 +51,7 @@ def _points(angles: Tensor) -> Tensor:
 
 # What is rounded, and what becomes of the ends of unit vectors: positions (n,), frequencies, and the type to round to.
 ROUNDED: dict[str, Callable[[Tensor, Tensor, torch.dtype], Tensor]] = {
+    "frequencies": lambda m, omega, to: _points(m.double()[:, None] * omega.to(to).double()),
     "positions": lambda m, omega, to: _points(m.to(to).double()[:, None] * omega),
     "angles": lambda m, omega, to: _points((m[:, None] * omega).to(to).double()),
     "cosines and sines": lambda m, omega, to: torch.complex(
@@ -154,6 +156,32 @@ def _stale(seen: int = 2048, factor: float = 2.0) -> int:
     while moved(m * old, m * dynamic_ntk_frequencies(128, length, seen, factor)).max() <= WRONG_FROM:
         length += 1
     return length
+
+
+def stale(length: int, seen: int = 2048, factor: float = 2.0) -> Tensor:
+    """By how much each key is off that was turned when the text had its length, if the query is the last of a text of
+    that length; float64 ``(length,)``."""
+    at = torch.arange(length)
+    grown = torch.stack([dynamic_ntk_frequencies(128, max(n, seen), seen, factor) for n in range(1, length + 1)])
+    return moved(at[:, None] * grown, at[:, None] * grown[-1])
+
+
+@styled
+def museum_stale(lengths: Sequence[int] = (2050, 2060, 2100)) -> tuple[MatplotlibFigure, str]:
+    """Dynamic NTK, trained at 2,048: how stale each key in the cache is, for texts of some lengths."""
+    figure, axis = new_figure(height=3.0)
+    said = []
+    for length, color in zip(lengths, (SKY, BLUE, PURPLE), strict=True):
+        off = stale(length)
+        axis.plot(off, color=color, label=f"the text has {length:,} tokens")
+        said.append(f"up to {float(off.max()):.2f} in a text of {length:,} tokens")
+    axis.set_xlabel("position of the key")
+    axis.set_ylabel("off by")
+    axis.set_ylim(-0.05, 2.05)
+    legend_below(figure, axis, columns=1)
+    alt = f"""How far each key in the cache is from where it belongs, against its position: {"; ".join(said)}. The line
+        rises with the position, and falls to 0 at the newest keys."""
+    return figure, alt
 
 
 def _remembered(seen: int = 2048, factor: float = 2.0) -> int:
