@@ -461,10 +461,10 @@ LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and th
 HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
 MARK, BENT = "#f5c97a", 8  # the tint of what is marked; the window that is too short
-STATES: dict[str | int | float, tuple[str, str, str]] = {  # the button, what the digit carries, what becomes of it
-    "whole": ("as trained", 'carries: after ↵key␣=␣"48', "Found. The next digit is 2."),
-    "crowd": ("too many keys", "carries: a bit of everything", "Lost. Hundreds of bytes drown the ten."),
-    "bent": ("window of 8", 'carries: after ?y␣=␣"48', "Lost. 8, 9, 10 and 300 back look alike."),
+STATES: dict[str | int | float, tuple[str, str, str, str]] = {  # button, what the digit carries, what is wanted, result
+    "whole": ("as trained", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48', "Found. The next digit is 2."),
+    "crowd": ("too many keys", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48', "Found, and no longer legible."),
+    "bent": ("w = 8", 'carries: after ?y␣=␣"48', 'wants: after ?ey␣=␣"48', "Lost. The two no longer match."),
 }
 MARK_SCRIPT = """
     for (const part of svg.querySelectorAll("[data-state]"))
@@ -501,44 +501,48 @@ def rerope_mark(state: str = "whole") -> Explorable:
     what is left where too many keys are seen or near distances are bent. A drawing; nothing in it is measured."""
     near, far = range(THIRD - BENT + 1, THIRD), range(THIRD - BENT + 1)
     sure, unsure, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 2), (RED, 2), (GREY, 1)))
+    x, ask = _center(THIRD), _center(len(QUESTION) - 2)
     drawn = {
         "whole": _arcs(range(THIRD), sure),
         "crowd": _arcs(range(THIRD), f'{sure} stroke-opacity="0.3"')
         + "".join(
             f'<path d="M0 {y}Q150 {y - 30} {_center(THIRD)} {LINE_TOP}" fill="none" {crowd}/>'
             for y in range(48, 104, 6)
-        ),
+        )
+        + f'<rect x="{x - 11}" y="{LINE_TOP + 3}" width="22" height="22" fill="{MARK}"/>'
+        + f'<text x="{x}" y="{LINE_TOP + 19}" text-anchor="middle" fill-opacity="0.6">?</text>',
         "bent": _arcs(near, sure) + _arcs(far, f'{unsure} stroke-dasharray="4 4"'),
     }
-    x, ask = _center(THIRD), _center(len(QUESTION) - 2)
     words = "".join(
         f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn[str(name)]}'
         f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">{html.escape(carries)}</text>'
+        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">{html.escape(wants)}</text>'
         f'<text x="180" y="{ASK_TOP + 70}" text-anchor="middle" font-weight="bold">{verdict}</text></g>'
-        for name, (_, carries, verdict) in STATES.items()
+        for name, (_, carries, wants, verdict) in STATES.items()
     )
-    matched, unmatched = state == "whole", state != "whole"
+    matched, unmatched = state != "bent", state == "bent"
     svg = (
         '<svg viewBox="0 0 360 324" style="width:100%;max-width:380px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes what stands before</text>'
         f"{_row_of_bytes(LINE, LINE_TOP, THIRD)}{words}"
         f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
-        f'<path data-state="whole"{"" if matched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
+        f'<path data-state="whole crowd"{"" if matched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
         f'stroke="{GREEN}" stroke-width="3"/>'
-        f'<path data-state="crowd bent"{"" if unmatched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
+        f'<path data-state="bent"{"" if unmatched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
         f'stroke="{RED}" stroke-width="2" stroke-dasharray="3 6"/>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 109}" font-size="13">shown 32 away</text>'
         f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
-        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">{html.escape("wants: after ↵key␣=␣")}"48</text></svg>'
+        "</svg>"
     )
     alt = """Two lines of bytes. Above, the hidden line with its number; the ten bytes before its third digit, a 2, send
         arrows to that digit, which then carries them. Below, the question, the same line up to its second digit; its
         last byte looks for a byte that carries the same, and finds the 2, at whatever distance. With too many keys the
-        arrows are pale among many others and nothing is found; with a window of 8 the three farthest bytes share one
-        distance with everything before them, and nothing is found either."""
+        arrows are pale among many others; the digit is found, but there is a question mark in its place. With w = 8 the
+        farthest bytes share one distance with everything before them, three in the line above and two in the question;
+        what is wanted is not what is carried, and nothing is found."""
     caption = """A drawing of the idea, not measured; the two failures are measured below. The hidden line above, the
         question below, any number of bytes between them. ↵ is the line's end, ␣ a blank."""
-    buttons = Choice("state", "layer 1", {name: button for name, (button, _, _) in STATES.items()}, state)
+    buttons = Choice("state", "layer 1", {name: button for name, (button, *_) in STATES.items()}, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)

@@ -18,6 +18,7 @@ import rope_lessons as rl
 from rope_lessons.engine import kernels
 from rope_lessons.exercises import check, models
 from rope_lessons.figures import rerope as figures
+from rope_lessons.lab.table.passkey import last_digit, passkey_windows
 from rope_lessons.lab.table.published import published_rows
 from rope_lessons.models import byte_lm
 from rope_lessons.scoreboard import hits, live, table
@@ -335,7 +336,7 @@ def test_the_mark_is_drawn_as_the_lesson_says():
     assert "the line begins 8 bytes before the first digit and 12 before the fifth" in LESSON
     assert figures.LINE.index("4") == 8
     assert len(figures.LINE) == 13
-    for state, (_, _, verdict) in figures.STATES.items():
+    for state, (*_, verdict) in figures.STATES.items():
         drawn = Drawn(figures.rerope_mark(str(state)))
         shown = [p for p in drawn.every if p.get("data-state") and p.get("hidden") is None]
         assert len(shown) == 2
@@ -474,10 +475,10 @@ def test_needles_of_all_seeds_are_lost_from_left_to_right():
         assert needle["0"][seed] >= needle["0.5"][seed] >= needle["1"][seed]
         assert needle["0"][seed] > needle["1"][seed]
     assert sorted(needle["0"].values())[:2] == [8, 9]
-    assert "two of them find only 8 and 9 % at the start already" in LESSON
+    assert "Of the other four, two find only 8 and 9 % at the start already" in LESSON
 
 
-def test_it_is_the_needle_that_is_marked_badly():
+def test_it_is_the_needle_that_is_blurred():
     """Log n† in the first layer, for the last 12 queries or for all others."""
     model, texts = live.load(), live.windows()[:16]
     sharp = BARE.replace(scale=rl.LogN(64, clip=True))
@@ -492,10 +493,32 @@ def test_it_is_the_needle_that_is_marked_badly():
         found = live.digits(model, plan, texts, 512, [0, 0.25, 0.5, 0.75], attend=attend)
         return [round(100 * x) for x in found.all(dim=2).double().mean(dim=1).tolist()]
 
-    told = (
-        "for the question's rows alone {}, {}, {} and {} % are found at the start, ¼, ½ and ¾, and for all other rows"
+    assert scaled_rows(True)[3] == 0  # at ¾
+    assert min(scaled_rows(False)) > 85
+    assert "(Log n† for the question's rows alone saves nothing here.)" in LESSON
+
+
+def test_the_number_is_found_and_cannot_be_read():
+    """Where the second layer looks at ¾, and what it reads there, with keys and values from a sharp first layer."""
+    made = run_cells(ROOT / "book" / "08_rerope.md", "second_layer")
+    write, clear = made["second_layer"], made["clear"]
+    bare, _ = write(BARE)
+    keys, values, both = (
+        write(BARE, clear, **what)[0] for what in ({"keys": True}, {"values": True}, {"keys": True, "values": True})
     )
-    assert f"{told} {{}}, {{}}, {{}} and {{}}.".format(*scaled_rows(True), *scaled_rows(False)) in LESSON
+    assert max(bare[:3]) < 75 < 90 < min(values[:3])
+    assert max(keys[:3]) < 80
+    assert min(both) > 90
+    asked = passkey_windows(live.windows()[:16], 0.75)
+    weights, _ = live.attended(live.load(), BARE, asked[:, :512])
+    given = [
+        100 * torch.stack([weights[1, n, :, 507 + i, last - 4 + i] for n, last in enumerate(last_digit(asked))]).mean(0)
+        for i in range(3)
+    ]
+    (head,) = {int(of_digit.argmax()) for of_digit in given}
+    shares = [round(float(of_digit[head])) for of_digit in given]
+    assert f"first three digits {min(shares)} to {max(shares)} % of its weight" in LESSON
+    assert set(asked[:, 508:].flatten().tolist()) <= set(b"0123456789")
 
 
 def test_fractions_do_no_harm():
