@@ -552,7 +552,7 @@ def test_the_controls_have_three_seeds():
 
 def test_prices_at_home():
     """With the numbers of the lesson."""
-    assert "At 64 bytes the twin, by 0.2 nats." in LESSON
+    assert "At 64 bytes the twin is better, by 0.2 nats." in LESSON
     assert price("random", "grid") == pytest.approx(0.2, abs=0.05)
     assert f"is {price('equal-mean', '0, 1, 2'):.2f} nats behind plain training at home, the highest price" in LESSON
     assert f"the highest of all: {price('equal-mean', '0, 1, 2'):.2f} nats" in DEEPER
@@ -767,8 +767,22 @@ def test_one_jump_finds_needles():
     assert board("equal-mean-window", "needle", 512) == 33.3
     assert RUNGS["small"].rows["random-positions"].method.train_positions.keywords["max_length"] == 1024
     assert "the random subset draws from 1,024" in LESSON
-    assert BOARD.where(row="equal-mean")["seeds"][0] == 1
+    assert BOARD.where(row="equal-mean")["seeds"][0] == 3
     assert board("equal-mean", "natural", 512, "ahead_high") < 0  # the far text does harm, on all bytes as well
+
+
+def test_what_stops_equal_means_is_distances_and_the_number_of_keys() -> None:
+    """Neither remedy alone finds what both find together."""
+    alone = [board(f"equal-mean-{test}", "needle", 512) for test in ("pi", "rerope-w32", "logn-test")]
+    assert max(alone) < 3
+    both = [board("equal-mean-rerope-w32-logn-test", "needle", 512, end) for end in ("mean", "low", "high")]
+    assert board("equal-mean-rerope-w32-logn-test", "needle", 512, "ahead_low") > 0
+    assert (511 / 8) < 64
+    told = "find {:.0f} %, a cap on all distances at 32 (ReRoPE) {:.0f} %, log n† {:g} %; "
+    told += "ReRoPE with log n† finds {:.0f} %"
+    assert f"{told} ({{:.0f}} to {{:.0f}})".format(*alone, *both) in LESSON
+    for test in ("pi", "rerope-w32", "logn-test"):
+        assert board(f"equal-mean-{test}", "needle", 64) > 95  # at home each does no harm
 
 
 def test_paired_differences_of_the_lesson():

@@ -484,8 +484,8 @@ def test_what_the_lesson_says_of_turning_less() -> None:
     falls = [percent(f"nope{end}", "natural", length) for end, length in (("", 64), ("", 512), ("-window", 512))]
     assert "from {:.0f} % of all bytes at home to {:.0f}, and cut at 64 to {:.0f}.".format(*falls) in LESSON
     _, low, high = over_its_cut("xpos")
-    assert f"as good as its cut (−{-low:.1f} to {high:.1f}), but it finds no needle" in LESSON
-    assert percent("xpos", "needle") == percent("xpos", "needle 1") == 0 < 95 < percent("xpos-window", "needle 1")
+    assert f"as good as its cut (−{-low:.1f} to {high:.1f}), but it finds hardly a needle" in LESSON
+    assert percent("xpos", "needle 1") < 2 < 95 < percent("xpos-window", "needle 1")
     seeds = {row: BOARD.where(row=row, rung="small")["seeds"][0] for row in summary.stored_rows(
         BOARD, dict.fromkeys(asked_rows(), ""))}  # fmt: skip
     assert {row for row, count in seeds.items() if count == 3} >= {
@@ -496,10 +496,10 @@ def test_what_the_lesson_says_of_turning_less() -> None:
         "fire",
         "hwfa-w16",
     }
-    assert {row for row, count in seeds.items() if count == 1} == {
+    assert {row for row, count in seeds.items() if count < 3} == {
         "xpos", "p-rope", "partial-rotary", "nope", "nope-logn", "nope-every-fourth", "nope-every-fourth-logn"
     }  # fmt: skip
-    assert "Three seeds of HWFA and the biases, mostly one of the rest" in LESSON
+    assert "Three seeds of HWFA and the biases, one or two of the rest" in LESSON
 
 
 def test_labels_have_tests() -> None:
