@@ -178,21 +178,23 @@ def request_table(
 # --- all rows --------------------------------------------------------------------------------------------------------
 
 LABELS = {
-    "rope": "RoPE as it is", "pi": "PI", "ntk-old": "NTK-old", "ntk-fixed": "NTK-fixed", "ntk-aware": "NTK-aware",
+    "rope": "Plain RoPE", "pi": "PI", "ntk-old": "NTK-old", "ntk-fixed": "NTK-fixed", "ntk-aware": "NTK-aware",
     "ntk-mixed": "NTK-mixed", "dynamic-ntk": "Dynamic NTK", "ntk-by-parts": "NTK-by-parts", "yarn": "YaRN",
     "yarn-without-factor": "YaRN without its factor", "llama3": "Llama 3’s rule",
     "by-parts-half": "NTK-by-parts from half a turn", "by-parts-half-factor": "NTK-by-parts from half a turn, factor",
     "slowed-below-a-quarter": "Slowed: below a quarter turn", "slowed-from-a-quarter": "Slowed: a quarter turn to one",
     "slowed-open": "Slowed: below one turn", "slowed-closed": "Slowed: from one turn on",
     "rerope": "ReRoPE", "leaky-rerope": "Leaky ReRoPE", "self-extend": "Self-Extend",
-    "lambda": "Λ mask", "streaming": "StreamingLLM", "lm-infinite": "LM-Infinite", "window-8": "A window of 8 bytes",
-    "alibi": "ALiBi", "invleaky": "InvLeaky", "invleaky-moving": "InvLeaky, moving window",
-    "invleaky-same-residue": "InvLeaky, moving, same gaps", "invleaky-slopes": "InvLeaky, two slopes",
-    "invleaky-quarter-gaps": "InvLeaky, moving by 4", "invleaky-four-slopes": "InvLeaky, four slopes",
+    "lambda": "Λ mask, 4 first bytes", "streaming": "StreamingLLM", "lm-infinite": "LM-Infinite",
+    "window-8": "A window of 8 bytes", "alibi": "ALiBi", "invleaky": "InvLeaky",
+    "invleaky-moving": "InvLeaky, moving window", "invleaky-same-residue": "InvLeaky, windows 16 to 64",
+    "invleaky-slopes": "InvLeaky, two slopes", "invleaky-quarter-gaps": "InvLeaky, windows 16 to 28",
+    "invleaky-four-slopes": "InvLeaky, four slopes",
     "hwfa": "HWFA", "hwfa2": "HWFA2", "sinusoidal": "Sinusoidal", "sinusoidal-shifted": "Sinusoidal, begins at 64",
     "sinusoidal-pi": "Sinusoidal, squeezed", "learned": "Learned table", "learned-pi": "Learned table, squeezed",
-    "random-positions": "Random positions, even grid", "random-positions-ordinary": "Random positions, 0, 1, 2, …",
-    "skip-positions": "PoSE", "nope": "No positions", "nope-every-fourth": "Every fourth layer without positions",
+    "random-positions": "Random subset, even grid", "random-positions-ordinary": "Random subset, 0, 1, 2, …",
+    "skip-positions": "PoSE (one jump)", "nope": "No positions",
+    "nope-every-fourth": "Every fourth layer without positions",
     "partial-rotary": "Half of the channels turned", "p-rope": "p-RoPE", "rope-per-head": "A base for each head",
     "equal-mean": "Equal means",
     "equal-mean-pi": "Equal means, steps of 1/8 at test",
@@ -229,6 +231,10 @@ MADE_BY = {
 METHOD_OF = dict.fromkeys(
     ("invleaky-same-residue", "invleaky-slopes", "invleaky-quarter-gaps", "invleaky-four-slopes"), "invleaky-moving"
 )
+ABOUT = {
+    "rope": "02", "rope-logn": "06", "rope-logn-test": "06", "rope-window": "07", "rerope": "08", "hwfa2": "07",
+    "nope": "14", "nope-every-fourth": "14", "partial-rotary": "14", "rope-per-head": "14",
+}  # fmt: skip
 CHOOSER = (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512))
 MEANT = {"rerope-w16": "ReRoPE, window 16", "rerope-w32": "ReRoPE"}  # two windows of one method
 
@@ -244,7 +250,9 @@ def row_label(row: str) -> str:
     bare, _, factor = row.partition("-x")
     base = plain_name(bare)
     label = next((MEANT[name] for name in MEANT if bare.startswith(name)), LABELS.get(base, base))
-    scale = ", log n†" if "-logn-test" in bare else ", log n" if "-logn" in bare and base != "hwfa" else ""
+    scale = ", log n†" if "-logn-test" in bare else ", log n" if "-logn" in bare else ""
+    if base in ("hwfa", "hwfa2"):  # which have it by definition, in the layer that sees everything
+        scale = ", no log n" if base == "hwfa2" and not scale else ""
     control = ", window of 64" if bare.endswith("-window") else ""
     return label + (f", factor {factor}" if factor else "") + scale + control
 
@@ -349,6 +357,9 @@ def row_code(row: str, plan: TableRow) -> str:
     found = f"`{plan.method.test[0]!r}`" if len(layers) == 1 else found
     if plan.outside:
         found += " in a model with " + ", ".join(f"`{name}={value!r}`" for name, value in plan.outside.items())
+    if plan.method.train_positions is not None:
+        trained = next(name for name in MADE_BY if base.startswith(name))
+        found += f', trained as `rl.METHODS["{trained}"]({MADE_BY[trained]})`'
     at_test: Any = plan.method.test_positions
     if at_test is not None:
         options = ", ".join(f"{name}={value}" for name, value in at_test.keywords.items())
@@ -361,9 +372,12 @@ def _signed(value: float) -> str:
 
 
 def _chapter(row: str) -> str:
-    """The lesson that is about a row; plain RoPE stands in all of them."""
-    base = plain_name(row.partition("-x")[0])
-    return "02" if base == "rope" else next((chapter for chapter, bases in CHAPTERS.items() if base in bases), "")
+    """The lesson that is about a row, where others show it, too."""
+    bare = row.partition("-x")[0]
+    if bare in ABOUT:
+        return ABOUT[bare]
+    base = plain_name(bare)
+    return ABOUT.get(base) or next((chapter for chapter, bases in CHAPTERS.items() if base in bases), "")
 
 
 @styled

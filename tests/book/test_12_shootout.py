@@ -138,8 +138,8 @@ def test_needs_and_chapters_of_rows():
     assert "model" in ROWS["YaRN"].tags["I have"]
     assert ROWS["HWFA"].tags["I have"] == {"train"}
     assert "distance" in ROWS["Self-Extend"].tags["Changed"]
-    assert ROWS["RoPE as it is"].more["knobs"] == "none is turned"
-    assert "positions: jumps → 0, 1, 2, …" in ROWS["PoSE"].more["knobs"]
+    assert ROWS["Plain RoPE"].more["knobs"] == "none is turned"
+    assert "positions: jumps → 0, 1, 2, …" in ROWS["PoSE (one jump)"].more["knobs"]
 
 
 def test_a_sortable_table_refuses_what_it_cannot_show():
@@ -177,9 +177,9 @@ def test_the_guide():
             assert best.name == ("Sinusoidal, squeezed" if column == OVER else "HWFA")
     assert "At 512 it is best in every column but one" in LESSON
     assert "at home it is level with the best" in LESSON
-    found = [round(ROWS[name].values[NEEDLES]) for name in ("PoSE, log n", "InvLeaky, moving window, log n")]
+    found = [round(ROWS[name].values[NEEDLES]) for name in ("PoSE (one jump), log n", "InvLeaky, moving window, log n")]
     assert "find {} and {} % of the needles".format(*found) in LESSON
-    for name in ("PoSE, log n", "InvLeaky, moving window, log n"):
+    for name in ("PoSE (one jump), log n", "InvLeaky, moving window, log n"):
         assert ROWS[name].values[LONG] < percent(
             f"{'skip-positions' if 'PoSE' in name else 'invleaky-moving'}-logn-window", "natural"
         )
@@ -190,7 +190,10 @@ def test_a_hybrid_does_without_log_n():
     found = BOARD.where(rung="small", row="hwfa2-w16", metric="needle", length=512)
     assert found["seeds"] == [2]
     assert found["low"][0] > 0.96
-    assert f"finds {percent('hwfa2-w16', 'needle'):.0f} % of its needles at 512 (two seeds, among all rows)" in LESSON
+    assert (
+        f"finds {percent('hwfa2-w16', 'needle'):.0f} % of its needles at 512 (the row *HWFA2, no log n*; two seeds)"
+        in LESSON
+    )
 
 
 def test_keys_of_hwfa():
@@ -216,7 +219,7 @@ def test_no_row_that_only_changes_frequencies_is_over_its_window():
     hwfa2 = line("hwfa2-w16-logn", "far copies")
     assert hwfa2["ahead_mean"] > 0 > hwfa2["ahead_low"]
     low, high = (round(100 * hwfa2[end]) for end in ("ahead_low", "ahead_high"))
-    said = f"the gain of HWFA2 with $\\log n$ over its window may be anything between {low} and {high} points"
+    said = f"the gain of HWFA2 with log n over its window may be anything between {low} and {high} points"
     assert said.replace("-", "−") in LESSON
 
 
@@ -294,7 +297,7 @@ def test_the_opened_row_has_the_interval_of_the_gain():
     said = ROWS["ReRoPE, log n†"].more["95 % intervals"]
     assert "over a window: {:.1f} to {:.1f}".format(*(100 * found[f"ahead_{end}"] for end in ("low", "high"))) in said
     assert "over a window" not in ROWS["A window of 64 bytes"].more["95 % intervals"]
-    assert "−4.4 to 23.8" in ROWS["HWFA2, log n"].more["95 % intervals"]
+    assert "−4.4 to 23.8" in ROWS["HWFA2"].more["95 % intervals"]
 
 
 @pytest.mark.parametrize("name", [name for name in RUNGS["small"].rows if not name.endswith("-window")])
@@ -313,7 +316,8 @@ def test_the_code_of_a_row_is_what_was_measured(name: str):
     layers = [made, *(eval(text, known) for text in others if text.startswith("Scheme"))]
     assert list(dict.fromkeys(method.test)) == layers
     assert method.attend is None is method.schedule
-    assert method.train_positions is None
+    trained = [eval(text, known) for text in others if text.startswith("rl.METHODS")]
+    assert [made.train_positions for made in trained] == [method.train_positions] * (method.train_positions is not None)
     assert all(f"`{option}={value!r}`" in code for option, value in plan.outside.items())
     assert (method.test_positions is not None) is ("positions `" in code)
 
@@ -321,8 +325,8 @@ def test_the_code_of_a_row_is_what_was_measured(name: str):
 def test_the_codes_of_two_methods_differ():
     """Self-Extend at test is no plain RoPE, and PoSE has jumps."""
     codes = {row.name: row.more["as code"] for row in CHOOSER.rows}
-    assert codes["Self-Extend, log n†"] != codes["RoPE as it is, log n†"]
-    assert codes["PoSE, log n"].startswith('`rl.METHODS["skip-positions"]')
+    assert codes["Self-Extend, log n†"] != codes["Plain RoPE, log n†"]
+    assert codes["PoSE (one jump), log n"].startswith('`rl.METHODS["skip-positions"]')
 
 
 def test_two_layers_do_as_well_as_four():
@@ -351,7 +355,7 @@ def test_numbers_of_the_metrics():
 
 def test_what_log_n_decides():
     bare, scaled = (percent(row, "needle") for row in ("rerope-w32", "rerope-w32-logn-test"))
-    assert f"Without a scale: {bare:.0f}. With $\\log n^\\dagger$: {scaled:.0f}." in LESSON
+    assert f"Without a scale: {bare:.0f}. With log n†: {scaled:.0f}." in LESSON
     near = [percent(row, "needle 1") for row in ("rerope-w32", "rope-window")]
     assert bare < percent("rope-window", "needle")
     assert "even of the needles right before the question it has {:.0f} %, the window {:.0f}".format(*near) in LESSON
@@ -366,14 +370,14 @@ def test_what_log_n_decides():
     at_home = [pick(second, name, "passkey", 1, "found").value for name in row_names(second)]
     assert sum(value < 0.1 for value in at_home) / len(at_home) == pytest.approx(1 / 3, abs=0.05)
     far = [pick(second, name, "passkey", 8, "found").value for name in ("hwfa2-w8-f1", "hwfa2-w8-f1-logn")]
-    assert f"finds {home[0]:.0%} at home without $\\log n$".replace("%", " %") in LESSON
+    assert f"finds {home[0]:.0%} at home without log n".replace("%", " %") in LESSON
     assert "and {:.0%} with it; at 512 it finds {:.0%} and {:.0%}.".format(home[1], *far).replace("%", " %") in LESSON
 
 
 def test_tuned_models():
     """Plain RoPE, tuned alike, is the control of every method that is published with a tuning."""
     curves = {metric: summary.tuned_curves(WHOLE, metric, 512) for metric in ("natural", "far copies", "needle")}
-    assert set(curves["natural"]) == {"rope", "pi", "ntk-aware", "yarn", "rerope-w32"}
+    assert set(curves["natural"]) == {"rope", "pi", "ntk-aware", "yarn", "longrope", "rerope-w32"}
     natural = {row: {share: 100 * found.mean for share, found in curve.items()}
                for row, curve in curves["natural"].items()}  # fmt: skip
     assert round(natural["yarn"][0] - natural["rope"][0]) == 19
@@ -392,6 +396,12 @@ def test_tuned_models():
     there = {metric: WHOLE.where(rung="small-at-512", row="rope", metric=metric, length=512) for metric in curves}
     assert there["natural"]["seeds"] == [1]
     assert there["needle"]["mean"] == [0]
+    assert WHOLE.where(rung="small-at-512", row="rope-logn", metric="needle", length=512)["mean"] == [0]
+    hybrid = [WHOLE.where(rung="small-at-512", row="hwfa2-w16-logn", metric=metric, length=512)["mean"][0]
+              for metric in ("natural", "needle")]  # fmt: skip
+    told = "HWFA2, trained at 512 likewise, has {:.0f} % of all bytes and {:.0f} % of the needles."
+    assert told.format(*(100 * value for value in hybrid)) in LESSON
+    assert abs(natural["longrope"][10] - natural["yarn"][10]) < 0.5
     for metric in ("natural", "far copies"):
         assert there[metric]["mean"][0] < min(curve[10].mean for curve in curves[metric].values())
 
@@ -531,7 +541,7 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     assert hwfa[2] == 100
     for row in ("rope", "pi"):
         assert there["rope-window"] - there[row] > 0.33
-    assert "RoPE as it is and PI, 33 points and more below it" in LESSON
+    assert "Plain RoPE and PI, 33 points and more below it" in LESSON
     width, layers = (getattr(RUNGS["second"].config, name) for name in ("width", "layers"))
     assert (width, layers) == (192, 6)
     assert "Six layers, two million weights" in LESSON
