@@ -225,7 +225,7 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           "<span class=\"rl-whole\">scores × (0.1 ln κ + 1)²</span>", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
           "yarn", "", "yarn", "05_circles",
           _kind("yarn", "a ramp from the fast pairs to the slow ones", factor=8.0, train_length=64)),
-    Entry("LongRoPE", "frequencies", "ω<sub>t</sub>/λ<sub>t</sub>, all λ searched on long texts",
+    Entry("LongRoPE", "frequencies", "ω<sub>t</sub>/κ<sub>t</sub>, all κ<sub>t</sub> searched on long texts",
           'rl.scheme("longrope", dim=d, short_factor=(1.0,) * (d // 2), long_factor=searched, '
           f'{_F}, {_N})', "longrope", "a search on long texts", "longrope", "05_circles", _longrope),
     Entry("ReRoPE, log n†", "distance", "min(Δ, w)",
@@ -241,7 +241,7 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", OWN, "self-extend", "08_rerope",
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) // 16, "beyond the window distances grow in steps")),
     Entry("InvLeaky, moving window, log n", "distance",
-          "in training Δ &lt; w: Δ, else w + s (Δ − w), w moves; at test Δ",
+          "in training Δ &lt; w: Δ, else w + r (Δ − w), w moves; at test Δ",
           'rl.METHODS["invleaky-moving"](layers=layers, dim=d, windows=tuple(range(N // 4, N // 2)), '
           "slopes=(2 * int(factor),), scale=rl.LogN(N))",
           "invleaky-moving-logn", f"{TRAINING}, with {OWN}", "", "09_invleaky", _invleaky),
@@ -256,7 +256,7 @@ METHODS_ON_IT: tuple[Entry, ...] = (
     Entry("StreamingLLM", "visible", "first tokens and a window; positions counted in what is kept",
           'rl.METHODS["streaming"](layers=layers, dim=d, visible_window=N - 4, sinks=4)', "streaming", OWN,
           "", "07_local", lambda: _mask(lambda i, j: float(i - j < 4 or j < 2), "a band and the first columns")),
-    Entry("ALiBi", "visible", "scores − m<sub>h</sub> Δ, no rotation",
+    Entry("ALiBi", "visible", "scores − δ<sub>h</sub> Δ, no rotation",
           'rl.METHODS["alibi"](layers=layers, dim=d)', "alibi", f"{TRAINING}, with a bias", "alibi", "07_local",
           lambda: _mask(lambda i, j: max(0.05, 1 - (i - j) / 9), "weights that fade with the distance")),
     Entry("HWFA", "visible", "windows; one layer sees all, without positions, with log n",

@@ -525,13 +525,13 @@ def test_the_recipe_is_that_of_the_row():
     wanted = rows(4, 32, 64)[MOVING].method
     assert made.test == wanted.test
     assert [made.train_plan(step) for step in range(20)] == [wanted.train_plan(step) for step in range(20)]
-    table = re.search(r'"rope-logn": "plain RoPE",.*?}', LESSON, re.S)
+    table = re.search(r'"rope-logn": "plain RoPE, log n",.*?}', LESSON, re.S)
     assert table
     shown = re.findall(r'"([\w-]+)": "', table[0])
     bare = ["rerope-w32-logn-test"]
     assert set(bare) <= set(shown)
     assert all(row.endswith(("-logn", "-logn-window")) for row in shown if row not in bare)
-    assert "All rows but one were trained and tested with the $\\log n$" in LESSON
+    assert "All rows but one were trained and tested with the log n" in LESSON
 
 
 def test_staircases_off_the_dots():

@@ -338,7 +338,7 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert live.percent(own, bent, texts, 512, "needle") == pytest.approx(here, abs=1.5)
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
-    assert "finds 49 % of its needles, 98 with $\\log n^\\dagger$; over five seeds it is 27 and 88" in LESSON
+    assert "finds 49 % of its needles, 98 with log n†; over five seeds it is 27 and 88" in LESSON
 
 
 def test_yarn_finds_no_needle_at_home() -> None:

@@ -305,7 +305,7 @@ def test_11_one_key_too_many() -> None:
 
 
 def test_12_the_memory_that_nobody_wrote() -> None:
-    assert "a checkpoint holds []\nthe mend calls None" in printed()
+    assert "a checkpoint holds []\nthe fix calls None" in printed()
     assert "frequencies: [nan, nan, nan, nan]" in printed()
     assert "here: [1.0, 0.1, 0.01, 0.001]" in printed()
     assert not torch.are_deterministic_algorithms_enabled()

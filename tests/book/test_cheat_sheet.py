@@ -95,7 +95,7 @@ def test_the_page_says_where_it_is_from_and_what_its_letters_mean() -> None:
     assert f"git+{address()}" in page
     assert f"RoPE Lessons {rl.__version__} · {pages_address()}" in FOOT
     letters = page[page.index("**Letters.**") : page.index("**To run a row.**")]
-    for letter in ("B", "a", "b", "w", "k", "s", "m_h", "P"):
+    for letter in ("B", "a", "b", "w", "k", "r", r"\delta_h", r"\kappa_t", "P"):
         assert f"${letter}$" in letters
     assert "Every method of the book" not in page
     assert set(PICTURES) == set(KNOBS)

@@ -55,7 +55,9 @@ def test_what_the_red_costs_is_measured() -> None:
     ]
     assert f"Untrained, nothing here gains more than {100 * max(gains):.1f} points on that." in INDEX
     assert (
-        "of numbers hidden in the text the window finds {} %, and ReRoPE {} ({{doc}}`08_rerope`).".format(*needles)
+        "of numbers hidden in the text the window finds {} %, and ReRoPE with log n {} ({{doc}}`08_rerope`).".format(
+            *needles
+        )
         in INDEX
     )
 
