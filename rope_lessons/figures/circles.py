@@ -49,7 +49,7 @@ def circles_turns(dim: int = 128, train_length: int = 4096) -> tuple[MatplotlibF
         axis.text(dim / 2 - 0.5, limit * 1.15, f"{limit} turn{'s' * (limit > 1)}", ha="right", va="bottom")
     axis.set_yscale("log")
     axis.set_xlabel("pair t, fast to slow")
-    axis.set_ylabel(f"turns in {train_length} positions")
+    axis.set_ylabel(f"turns in {train_length:,} positions")
     legend_below(figure, axis, columns=1)
     alt = f"""Turns of each pair within {train_length} positions, on a logarithmic scale, for d = {dim}: a straight
         falling line of {dim // 2} points, from {float(done[0]):.0f} turns for pair 0 to {float(done[-1]):.2f} for the

@@ -356,9 +356,10 @@ def _ratios_gpu(axis: Any, result: Result) -> list[str]:
     for efficiency, style in ((1.0, ":"), (0.75, "-."), (0.35, "--")):
         line = [gpu_ratio(int(t * targets.WINDOW), targets.WINDOW, efficiency) for t in times]
         axis.plot(times, line, style, color=BLUE, linewidth=1.5)
-        axis.text(8.2, line[0] + 0.01, f"kernels at {efficiency:.0%} of the peak", fontsize=12)
+        axis.text(8.2, line[0] + 0.01, f"kernels at {100 * efficiency:.0f} % of the peak", fontsize=12)
         said.append(
-            f"predicted for an {CARD.name} at {efficiency:.0%} of the peak: {line[0]:.2f} at 8, {line[-1]:.2f} at 32"
+            f"predicted for an {CARD.name} at {100 * efficiency:.0f} % of the peak: {line[0]:.2f} at 8, "
+            f"{line[-1]:.2f} at 32"
         )
     if result is None:
         return [*said, NOT_MEASURED]

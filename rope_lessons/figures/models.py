@@ -112,7 +112,7 @@ def _sight(layer: Layer) -> str:
 def _frequencies(layer: Layer) -> str:
     if layer.turns is None:
         return "without positions" if layer.sees != "none" else "are no softmax attention"
-    part = "" if layer.share == 1 else f", {layer.share:.0%} of the channels"
+    part = "" if layer.share == 1 else f", {100 * layer.share:.0f} % of the channels"
     return f"{label(layer.turns)}, base {layer.base:,.0f}{part}"
 
 
