@@ -209,7 +209,9 @@ def test_the_crowd_grew_less_than_the_score_fell():
     assert round(large - small, 1) == 0.7 < 0.15 * (near - far)
     assert large < small + math.log(511 / 63)
     assert 5 < (near + small) - (far + large) < 5.6
-    assert "The crowd in this head is the smaller part" in LESSON
+    assert "Dilution in this head is the smaller loss" in LESSON
+    line, asked = 'key = "43784"', 'key = "4378?'
+    assert (line.index('4"') - line.index("k"), asked.index("?") - 1 - asked.index("k")) == (11, 10)
     assert "leaves 59 % (before rounding). Measured are 3.3 and 7.0, which leave 2 %: the digit's own score" in LESSON
     assert "this is why the crowd had hardly grown" in LESSON
     assert "(The digit of the first picture, with 92 %, would come down to 59 % in the same way" in LESSON
