@@ -172,14 +172,15 @@ def invleaky_alias(
 
 @styled
 def invleaky_plane(
-    fast: int = 2, slow: int = 8, dim: int = 32, window: int = 16, slope: int = 16, until: int = 256, unseen: int = 152
-) -> tuple[MatplotlibFigure, str]:
-    """Where two hands point together, a fast one across and a slow one up: at all distances, and at those visited."""
+    fast: int = 3, slow: int = 8, dim: int = 32, train_length: int = 64, window: int = 16, slope: int = 16,
+    until: int = 511, unseen: int = 472, near: tuple[int, int] = (48, 480),
+) -> tuple[MatplotlibFigure, str]:  # fmt: skip
+    """Where two hands point together, a fast one across and a slow one up: at all distances of the test, and at all
+    that training visited; ``near`` are two of these, with nearly the fast and nearly the slow angle of ``unseen``."""
     figure, axis = new_figure(height=4.0)
     omega = rope_frequencies(dim)
     every = torch.arange(until + 1)
-    told = trained_distances(until, window, slope)
-    told = told[told <= until]
+    told = trained_distances(train_length, window, slope)
 
     def degrees(x: Tensor, pair: int) -> Tensor:
         return torch.rad2deg(x.double() * omega[pair]) % 360
@@ -187,24 +188,23 @@ def invleaky_plane(
     look = {"linestyle": "none", "marker": "o"}
     axis.plot(degrees(every, fast), degrees(every, slow), color=SKY, markersize=3, label="plain RoPE at test", **look)
     axis.plot(degrees(told, fast), degrees(told, slow), color="black", markersize=6, label="seen in training", **look)
-    # One that was not seen, and two that were: with nearly its fast angle, with nearly its slow one.
-    marked = [torch.tensor(distance) for distance in (unseen, 192, 144)]
+    marked = [torch.tensor(distance) for distance in (unseen, *near)]
     here, above, beside = ((degrees(x, fast).item(), degrees(x, slow).item()) for x in marked)
     for there in (above, beside):
         axis.plot(*zip(here, there, strict=True), color=ORANGE, linewidth=1.5, linestyle="--")
     axis.plot(*here, color=ORANGE, markersize=10, label=f"distance {unseen}, not seen", **look)
     axis.set_xlim(0, 360)
     axis.set_xticks(range(0, 361, 90), [f"{a}°" for a in range(0, 361, 90)])
-    axis.set_yticks(range(0, 151, 50), [f"{a}°" for a in range(0, 151, 50)])
+    axis.set_ylim(0, 360)
+    axis.set_yticks(range(0, 361, 90), [f"{a}°" for a in range(0, 361, 90)])
     axis.set_xlabel(f"a fast hand (pair {fast})")
     axis.set_ylabel(f"a slow hand (pair {slow})")
     legend_below(figure, axis)
     alt = f"""Two hands of a head of {dim // 2} pairs together: pair {fast} across, once round in
         {2 * math.pi / omega[fast].item():.0f} tokens, pair {slow} up. At all distances up to {until} the points fill
-        the plane with slanted strands. Of these, {len(told)} distances were seen in training, black dots: {window} on
-        one strand at the bottom, and above it one in {slope}, far apart from each other. The point of
-        distance {unseen} is marked: a dot above it has nearly its fast angle, a dot to its left nearly its slow angle,
-        and no dot is near it."""
+        the plane with slanted strands. The {len(told)} distances that training has seen are black dots: {window} on one
+        strand at the bottom, and above it one in {slope}, far apart from each other. The point of distance {unseen} is
+        marked: one dot has nearly its fast angle, another nearly its slow angle, and no dot is near it."""
     return figure, alt
 
 

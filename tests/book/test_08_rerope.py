@@ -850,3 +850,11 @@ def test_merging_without_the_largest_overflows_with_advice():
     assert "OverflowError: math range error; subtract the largest" in check("rerope.merge", naive).message
     assert "ZeroDivisionError" in check("rerope.merge", by_lse).message
     assert "counts by exp(lse)" in check("rerope.merge", by_lse).message
+
+
+def test_what_bending_costs_a_prompt() -> None:
+    forward = {
+        row["length"]: row["ratio"] for row in results("bench_cpu")["forward"] if row["what"].startswith("rerope,")
+    }
+    told = "{:.0f} % more of attention's time for a prompt of 4,096 tokens, {:.0f} % for 16,384"
+    assert told.format(*(100 * (forward[length] - 1) for length in (4096, 16_384))) in LESSON

@@ -810,7 +810,7 @@ def test_paired_differences_of_the_lesson():
     ) in LESSON
     of = {row: BOARD.where(rung="small", row=row)["seeds"][0] for row in (SCALED, "rerope-w32-logn-test")}
     assert (of[SCALED], of["rerope-w32-logn-test"]) == (3, 5)
-    assert f"A cut has {board(f'{SCALED}-window', 'far copies', 512):.0f} % of far copies" in LESSON
+    assert f"and it has {board(f'{SCALED}-window', 'far copies', 512):.0f} %. So only what is above that" in LESSON
     cut = [board(SCALED, "natural", 512, f"ahead_{end}") for end in ("mean", "high", "low")]
     assert "is {} point behind its own cut ({} to {})".format(*(abs(x) for x in cut)) in LESSON
     copies = [board(SCALED, "far copies", 512, f"ahead_{end}") for end in ("low", "high")]
