@@ -445,7 +445,10 @@ def test_what_the_lesson_says_of_biases() -> None:
     assert min(over) > -0.05
     assert percent("alibi-window", "far copies") < cut - 2
     needles = [percent(row, "needle") for row in formulas]
-    assert "they find {:.0f}, {:.0f} and {:.0f} % of the needles".format(*needles) in LESSON
+    cut = percent("rope-window", "needle")
+    told = "of which RoPE's cut finds {:.0f} %, they find {:.0f}, {:.0f} and {:.0f} %"
+    assert told.format(cut, *needles) in LESSON
+    assert f"as with needles ({percent('fire', 'needle'):.0f} %)" in LESSON
     by_seed = [share for row in formulas for share in right(row, "needle").values()]
     assert f"by seed from {min(by_seed):.0f} to {max(by_seed):.0f}." in LESSON
     told_shaw = "T5's finds no needle, Shaw's {:.0f}, {:.0f} and {:.0f} %, by seed".format(
@@ -499,7 +502,13 @@ def test_what_the_lesson_says_of_turning_less() -> None:
     assert {row for row, count in seeds.items() if count < 3} == {
         "xpos", "p-rope", "partial-rotary", "nope", "nope-logn", "nope-every-fourth", "nope-every-fourth-logn"
     }  # fmt: skip
-    assert "Three seeds of HWFA and the biases, one or two of the rest" in LESSON
+    assert seeds["rope"] == 5
+    assert "Three seeds of HWFA and the biases, five of RoPE, one to three of the rest." in LESSON
+    assert f"RoPE loses {-percent('rope', 'far copies', column='ahead_mean'):.0f} points." in LESSON
+    between = (
+        12 * rl.axes.axial_frequencies(32, 2, base=10).amax(0)[1] / (2 * math.pi)
+    )  # 13 rows up, 12 farther than above
+    assert f"has gone round {between:.2f} times" in LESSON
 
 
 def test_labels_have_tests() -> None:
