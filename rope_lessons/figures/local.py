@@ -312,9 +312,9 @@ CACHE_SCRIPT = r"""
       svg.querySelector(`.key${j}`).textContent = used ? stream[kept[j]].replace(" ", "␣") : "";
       svg.querySelector(`.far${j}`).textContent = used ? seen[j] : "";
     }
-    const far = Math.max(...seen);
-    svg.querySelector(".title").textContent = `Byte ${i} sees ${kept.length} keys, the farthest at ${far}`;
-    svg.querySelector(".loss").textContent = `512 bytes read like this: ${losses[policy]} nats per byte`;
+    const far = Math.max(...seen), keys = i ? "keys" : "key";
+    svg.querySelector(".title").textContent = `Byte ${i} sees ${kept.length} ${keys}, the farthest at ${far}`;
+    svg.querySelector(".loss").textContent = `the recall model, 512 bytes: ${losses[policy]} nats per byte`;
 """
 
 
@@ -348,27 +348,27 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
             f'<text class="key{j}" x="{x + SLOT // 2}" y="173">{_shown(STREAM[seen[j][0]]) if used else ""}</text>'
             f'<text class="far{j}" x="{x + SLOT // 2}" y="206">{seen[j][1] if used else ""}</text>'
         )
-    title = f"Byte {token} sees {len(seen)} keys, the farthest at {max(far for _, far in seen)}"
+    title = f"Byte {token} sees {len(seen)} key{'s' if token else ''}, the farthest at {max(far for _, far in seen)}"
     svg = (
         '<svg viewBox="0 0 600 290" style="width:100%;height:auto;background:none" font-family="sans-serif" '
         f'font-size="21" fill="#1a1a1a"><text x="300" y="24" text-anchor="middle" font-weight="bold" class="title">'
         f'{title}</text><text x="10" y="64">the text</text><text x="10" y="140">the cache</text>'
         f'<text x="590" y="232" text-anchor="end">distances that the query sees</text>'
         f'<text x="300" y="280" text-anchor="middle" font-weight="bold" class="loss">'
-        f"512 bytes read like this: {shown[policy]} nats per byte</text>"
+        f"the recall model, 512 bytes: {shown[policy]} nats per byte</text>"
         f'<g text-anchor="middle">{"".join(parts)}</g></svg>'
     )
     alt = f"""A row of {len(STREAM)} boxes, the bytes of a text; those that are in the cache are filled, those that were
         thrown away are pale. Below, the cache: the kept bytes side by side, and under each the distance at which the
-        byte that is read sees it, red where training never showed that distance. With everything kept the cache grows,
-        and the far distances are red. With a window it holds {CACHED} bytes. With the first byte kept at its true
-        distance that one turns red; closed up, it stays at {CACHED}. Nats per byte at 512 bytes: everything
+        byte that is read sees it, orange where training never showed that distance. With everything kept the cache
+        grows, and the far distances are orange. With a window it holds {CACHED} bytes. With the first byte kept at its
+        true distance that one turns orange; closed up, it stays at {CACHED}. Nats per byte at 512 bytes: everything
         {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
         {shown["closed up"]}; at home {home:.2f}."""
-    caption = f"""Move the slider, and watch bytes leave the cache; then press the other buttons. Red: a distance that
-        training never showed. Green: the first byte, kept. The drawing has a window of {CACHED}, after a training on
-        {KNOWN} bytes. The number was measured with a window of 32, after a training on 64 ({home:.2f} nats there), once
-        for each button: it does not follow the slider."""
+    caption = f"""Move the slider, and watch bytes leave the cache; then press the other buttons. Orange: a distance
+        that training never showed. Green: the first byte, kept. The drawing has a window of {CACHED}, after a training
+        on {KNOWN} bytes. The number was measured with a window of 32, after a training on 64 ({home:.2f} nats there),
+        once for each button: it does not follow the slider."""
     knobs = (
         Choice(
             "policy",
