@@ -365,10 +365,9 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         true distance that one turns orange; closed up, it stays at {CACHED}. Nats per byte at 512 bytes: everything
         {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
         {shown["closed up"]}; at home {home:.2f}."""
-    caption = f"""Move the slider, and watch bytes leave the cache; then press the other buttons. Orange: a distance
-        that training never showed. Green: the first byte, kept. The drawing has a window of {CACHED}, after a training
-        on {KNOWN} bytes. The number was measured with a window of 32, after a training on 64 ({home:.2f} nats there),
-        once for each button: it does not follow the slider."""
+    caption = f"""Move the slider, then press the other buttons. Orange: a distance that training never showed. Green:
+        the first byte, kept. The drawing has a window of {CACHED}, after a training on {KNOWN} bytes. The number was
+        measured with a window of 32, after a training on 64 ({home:.2f} nats there). It does not follow the slider."""
     knobs = (
         Choice(
             "policy",
