@@ -699,7 +699,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "only half at home and 42 % at 512" in LESSON
     larger = results("scoreboard")["rows"].where(rung="second", row="hwfa-w64", metric="needle")
     assert larger["mean"] == [1, 1]
-    assert "On the larger model of {doc}`12_shootout` HWFA finds every needle, too" in LESSON
+    assert "On the larger model of {doc}`12_shootout` HWFA finds every needle, at home and at eight times that" in LESSON
 
 
 def test_the_lab_as_its_solution_tells_it():
@@ -756,7 +756,7 @@ def test_hybrids_lose_a_part():
     other = results("table_gau-0.3m")["lines"].where(set="passkey", metric="found", length=512)
     found = [other.where(row=f"hwfa2-w8-f1{scale}")["value"][0] for scale in ("-logn", "")]
     assert [round(100 * share) for share in found] == [28, 1]
-    assert "needs it: trained with, 28 % of the needles, without, 1 %" in LESSON
+    assert "finds 28 % with it, and 1 % when trained without" in LESSON
     diluted = [1 / (1 + (100 / weight - 1) * 511 / 63) for weight in digit[1]]  # by the needle's formula, chapter 6
     assert 0.6 < min(diluted) < max(diluted) < 0.9  # "the count alone does not outvote it"
 
@@ -1026,7 +1026,7 @@ def test_what_windows_cost_on_ordinary_text():
     hwfa = board("hwfa-w16", "natural", 512)
     behind = [hwfa - board(row, "natural", 512) for row in ("hwfa-w16-window", "rope-window")]
     assert [round(points) for points in behind] == [2, 3]
-    assert "costs two or three points (HWFA's control, the window)" in LESSON
+    assert "costs two or three points (HWFA over its control, over the window)" in LESSON
 
 
 def test_rows_of_the_table_are_what_their_names_say():
