@@ -632,7 +632,9 @@ def scoreboard_tuned(
             at = [shares.index(percent) + 0.04 * (number - len(curves) / 2) for percent in curve]
             means = [100 * found.mean for found in curve.values()]
             bars = [[100 * (i.mean - i.low) for i in curve.values()], [100 * (i.high - i.mean) for i in curve.values()]]
-            style = {"color": CYCLE[number % len(CYCLE)], "marker": "osD^vXP"[number % 7], "capsize": 3}
+            style: dict[str, Any] = {"color": CYCLE[number % len(CYCLE)], "marker": "osD^vXP"[number % 7], "capsize": 3}
+            if row == "rope":  # tuned alike: the line to watch
+                style |= {"color": "black", "linewidth": 3}
             axis.errorbar(at, means, bars, label=names[row], **style)
             said.append(f"{HEADS[metric]}, {names[row]}: {spoken(means, 1)}")
         bound = _bound(lines, metric, length)

@@ -741,7 +741,8 @@ def test_hybrids_lose_a_part():
             metric, length = name.split(", ")
             right, count = table.sums(bits, asked[metric, int(length)])
             assert percent == pytest.approx(100 * float(right.sum() / count.sum()), abs=0.15)
-    assert board("nope-every-fourth-logn", "natural", 64) > board("rope", "natural", 64)  # well trained, and at 512 with a window well read
+    # Well trained, and at 512 with a window well read.
+    assert board("nope-every-fourth-logn", "natural", 64) > board("rope", "natural", 64)
     assert [board("nope-every-fourth-logn", metric, 512) for metric in ("natural", "needle")] == [38.5, 0]
     assert board("nope-every-fourth-logn-window", "natural", 512) > 65
     assert results("scoreboard")["rows"].where(row="nope-every-fourth-logn")["seeds"][0] == 2

@@ -445,9 +445,9 @@ def test_what_the_lesson_says_of_biases() -> None:
     assert min(over) > -0.05
     assert percent("alibi-window", "far copies") < cut - 2
     needles = [percent(row, "needle") for row in formulas]
-    cut = percent("rope-window", "needle")
+    near = percent("rope-window", "needle")
     told = "of which RoPE's cut finds {:.0f} %, they find {:.0f}, {:.0f} and {:.0f} %"
-    assert told.format(cut, *needles) in LESSON
+    assert told.format(near, *needles) in LESSON
     assert f"as with needles ({percent('fire', 'needle'):.0f} %)" in LESSON
     by_seed = [share for row in formulas for share in right(row, "needle").values()]
     assert f"by seed from {min(by_seed):.0f} to {max(by_seed):.0f}." in LESSON
