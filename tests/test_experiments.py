@@ -66,7 +66,8 @@ def test_all_modules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     listed = capsys.readouterr().out
     assert all(f"\n{name} " in listed for name in NAMES)
-    parts = {"__init__", "__main__", "command", "hardware", "result", "scoreboard_jobs", "scoreboard_tuning", "trained"}
+    parts = {"__init__", "__main__", "command", "hardware", "packed", "result"}
+    parts |= {"scoreboard_jobs", "scoreboard_tuning", "trained"}
     assert {path.stem for path in (ROOT / "experiments").glob("*.py")} == {*NAMES, *parts} - {"benchmarks"}
 
 
