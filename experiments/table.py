@@ -79,7 +79,7 @@ from rope_lessons.lab.table.documents import DOCUMENTS, document_hits
 from rope_lessons.lab.table.finished import Trained
 from rope_lessons.lab.table.scoring import Evaluation
 from rope_lessons.lab.training import Recipe, Team
-from rope_lessons.stored import DATA, provenance, read_results, read_sealed, write_results, write_sealed
+from rope_lessons.stored import provenance, read_results, read_sealed, write_results, write_sealed
 
 MOST_PASSES = 3  # then a loss on the training text still says something about new text
 MEASURED = "measured.json"  # in the folder of a training
@@ -405,7 +405,7 @@ def ship_models(options: argparse.Namespace, corpus: text.Corpus) -> None:
     return print(f"written: {path}", flush=True)
 
 
-def export(path: Path, folder: Path = DATA) -> Path:
+def export(path: Path, folder: Path) -> Path:
     """The model of a checkpoint, as the package ships it: weights in bfloat16, and the recipe."""
     _, recipe, found = training.load(path)
     weights = {

@@ -149,21 +149,19 @@ def _by_exercise(name: str) -> int:
     raise AssertionError(name)
 
 
-def _stale(seen: int = 2048, factor: float = 2.0) -> int:
-    """The first length at which a key turned at the training's length has another angle than one turned anew."""
-    m, old = torch.arange(seen)[:, None], dynamic_ntk_frequencies(128, seen, seen, factor)
-    length = seen
-    while moved(m * old, m * dynamic_ntk_frequencies(128, length, seen, factor)).max() <= WRONG_FROM:
-        length += 1
-    return length
-
-
 def stale(length: int, seen: int = 2048, factor: float = 2.0) -> Tensor:
     """By how much each key is off that was turned when the text had its length, if the query is the last of a text of
     that length; float64 ``(length,)``."""
     at = torch.arange(length)
     grown = torch.stack([dynamic_ntk_frequencies(128, max(n, seen), seen, factor) for n in range(1, length + 1)])
     return moved(at[:, None] * grown, at[:, None] * grown[-1])
+
+
+def _stale(length: int = 2048) -> int:
+    """The first length at which a key in the cache has another angle than one turned anew."""
+    while stale(length).max() <= WRONG_FROM:
+        length += 1
+    return length
 
 
 @styled

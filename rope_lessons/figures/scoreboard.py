@@ -374,10 +374,9 @@ def _signed(value: float) -> str:
 def _chapter(row: str) -> str:
     """The lesson that is about a row, where others show it, too."""
     bare = row.partition("-x")[0]
-    if bare in ABOUT:
-        return ABOUT[bare]
     base = plain_name(bare)
-    return ABOUT.get(base) or next((chapter for chapter, bases in CHAPTERS.items() if base in bases), "")
+    shown = (chapter for chapter, bases in CHAPTERS.items() if base in bases)
+    return ABOUT.get(bare) or ABOUT.get(base) or next(shown, "")
 
 
 @styled

@@ -196,6 +196,14 @@ def test_a_head_loses_its_digit_and_gets_it_back():
         assert digit(512, (WITH_LOG_N,) * 4, document)[0] > 0.9
 
 
+def test_grey_bars_overtake_the_digit():
+    """More keys make all bars smaller, and none overtakes another: here several have."""
+    tokens = passkey_windows(live.windows()[:1, :513], depth=0.5)
+    weights = attended((MENDED,) * 4, tokens[:, :-1])[0][1, 0, 0, -1]
+    assert (weights > digit(512, (MENDED,) * 4)[0]).sum() == 13
+    assert "some grey bars are taller now than the blue one" in LESSON
+
+
 def test_the_crowd_grew_less_than_the_score_fell():
     def odds_and_crowd(length, plan=(MENDED,) * 4):
         weight, score = digit(length, plan)

@@ -531,6 +531,16 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     assert said in LESSON
     here = {pair.row: pair.here for pair in summary.on_two_rungs(WHOLE, "far copies")}
     assert round(100 * (here["rope-window"] - here["yarn"])) == 4
+    # Of the rows of the figure those cross the line that the text names.
+    drawn = re.findall(r'"([\w-]+)": "', LESSON[LESSON.index("rungs = {metric") : LESSON.index('there="2 million')])
+    for metric, wanted in (
+        ("far copies", {"yarn", "invleaky-w64-logn"}),
+        ("natural", {"rerope-w128", "rerope-w128-logn"}),
+    ):
+        pairs = {pair.row: (pair.there, pair.here) for pair in summary.on_two_rungs(WHOLE, metric)}
+        control = pairs["rope-window"]
+        assert {row for row in drawn if pairs[row][1] < control[1] and pairs[row][0] > control[0]} == wanted, metric
+    assert "InvLeaky crosses the line there, too, and ReRoPE on all bytes" in LESSON
     there = {pair.row: pair.there for pair in summary.on_two_rungs(WHOLE, "natural")}
     assert there["rope-window"] > there["yarn"]
     (home,) = WHOLE.where(rung="second", row="rope", metric="needle", length=256)
