@@ -530,3 +530,15 @@ def test_library_gemma_4_turns_a_quarter() -> None:
     full = (Gemma4TextConfig().rope_parameters or {})["full_attention"]
     assert full["rope_type"] == "proportional"
     assert full["partial_rotary_factor"] == 0.25
+
+
+def test_a_larger_base_has_larger_scores_and_less_contrast() -> None:
+    """What the caption of the first figure says of 10,000, of the middle panel and of the line."""
+    away = axes.axial_positions((28, 28)).double() - torch.tensor([14.0, 14.0])
+    cross = {base: (away @ axes.axial_frequencies(64, 2, base=base)).cos().mean(-1) for base in (100.0, 1e4)}
+    along = away @ torch.tensor([28.0, 1.0]).double()
+    line = {base: (along[:, None] * rl.rope_frequencies(64, base)).cos().mean(-1) for base in (100.0, 1e4)}
+    for found in (cross, line):
+        assert found[1e4].mean() > found[100.0].mean() + 0.2
+        assert found[1e4].std() < found[100.0].std()
+    assert "(With 10,000 all is bluer, with less contrast, and the picture the same.)" in LESSON
