@@ -88,6 +88,10 @@ def test_new_angles_and_crowding() -> None:
     assert [1 / 8 < between < 1 for between in speed[1:3].tolist()] == [True, True]
     right = {row: measured(BOARD, row, "natural", 512)[0] for row in ("rope", "pi", "ntk-aware", "yarn")}
     assert min(right, key=right.__getitem__) == "pi"
+    asked = (right["rope"], measured(BOARD, "rope", "natural", 64)[0])
+    assert "model predicts {:.0f} % of the bytes there, and at its own length {:.0f}".format(*asked) in QUICKSTART
+    assert min((60, 45, 30), key=lambda guess: abs(guess - right["pi"])) == 30
+    assert "About 30, less than if nothing is done" in QUICKSTART
     home = measured(BOARD, "pi", "natural", 64)[0]
     assert f"even at 64, where no hand needed help, it has {home:.1f} %" in QUICKSTART
     small = rl.rope_frequencies(32)
