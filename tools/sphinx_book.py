@@ -2,14 +2,15 @@
 
 Directives: ``{claims} NN``, ``{claims}``, ``{libraries}``, ``{run-time}``, ``{lesson-head}``, ``{chapter-graph}``,
 ``{chapter-cards}``, ``{hero}``, ``{status}``, ``{api} module``, ``{kinds}``, ``{model-types}``, ``{only-notebook}``.
-Roles: ``{minutes}``, ``{section}``. Besides: the path of the execution cache, alt text from output metadata,
-"chapter 3" as the text of a link, folded proofs and set-up cells, the first use of a term as a link to the glossary,
-links to the generated notebooks, formulas without the network.
+Roles: ``{minutes}``, ``{section}``, ``{sketch}``. Besides: the path of the execution cache, alt text from output
+metadata, "chapter 3" as the text of a link, folded proofs and set-up cells, the first use of a term as a link to the
+glossary, links to the generated notebooks, formulas without the network.
 """
 
 from __future__ import annotations
 
 import gc
+import html
 import json
 import os
 import platform
@@ -34,7 +35,7 @@ from sphinx.util import docname_join
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx_design.shared import create_component
 
-from rope_lessons.figures import dial, theme
+from rope_lessons.figures import cheat, dial, theme
 from rope_lessons.stored import DATA
 from tools import (
     bibliography,
@@ -354,6 +355,20 @@ class Minutes(SphinxRole):
         return [nodes.Text(front.minutes(self.text, root))], []
 
 
+class Sketch(SphinxRole):
+    """``{sketch}`slow pairs slower <YaRN>```: a method's picture on the cheat sheet, and words under it."""
+
+    def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+        self.env.note_dependency(cheat.__file__)
+        drawn = {entry.name: entry.draw for entry in cheat.METHODS_ON_IT}
+        words, _, method = self.text.removesuffix(">").partition(" <")
+        if method not in drawn:
+            message = f"no method {method!r} on the cheat sheet, which has {', '.join(drawn)}"
+            return [], [self.inliner.reporter.warning(message, line=self.lineno)]
+        shown = f'<span class="rl-sketch">{drawn[method]()}<small>{html.escape(words)}</small></span>'
+        return [nodes.raw("", shown, format="html")], []
+
+
 class Section(SphinxRole):
     """``{section}`05_circles#count-the-turns```: a link that says the section's title."""
 
@@ -642,4 +657,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
         app.add_directive(name, directive)
     app.add_role("minutes", Minutes())
     app.add_role("section", Section())
+    app.add_role("sketch", Sketch())
     return {"version": "1", "parallel_read_safe": False, "parallel_write_safe": True}

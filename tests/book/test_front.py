@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup
 
 import rope_lessons as rl
 from rope_lessons import figures
+from rope_lessons.figures import cheat
 from rope_lessons.figures.scoreboard import measured
 from rope_lessons.schemes import SCHEMES
 from rope_lessons.scoreboard.recipe import RUNGS
@@ -270,3 +271,9 @@ def test_red_begins_beyond_the_training_length() -> None:
         figures.distance_explorable(train_length=100)
     with pytest.raises(ValueError, match="must be at most longest = 512, got 600 and 64"):
         figures.distance_explorable(distance=600)
+
+
+def test_each_knob_of_the_front_page_is_drawn_by_a_method_that_turns_it() -> None:
+    drawn = re.findall(r"\{sketch\}`[^<`]+ <([^>]+)>`", INDEX)
+    knob_of = {entry.name: entry.knob for entry in cheat.METHODS_ON_IT}
+    assert [knob_of[method] for method in drawn] == list(cheat.KNOBS)
