@@ -29,7 +29,7 @@ BASES = (100.0, 1_000.0, 100_000.0, 1_000_000.0)  # in training; that of all oth
 MAIN = ("rope", "rope-logn", "invleaky-w16-logn", "hwfa2-w16-logn")  # trainings with five seeds, and at the test length
 # Trainings of the first rung whose weights of seed 0 are kept, for other plans and tests: those that a lesson asks more
 # of. The weights of all, and of the second rung, would be more than the 25 MB that the stored results may have.
-WEIGHTS = (*MAIN, "alibi", "hwfa-w16", "invleaky-moving-logn", "skip-positions")
+WEIGHTS = ("rope", "hwfa-w16", "hwfa2-w16-logn", "invleaky-w16-logn", "invleaky-moving-logn")
 # Trainings of the second rung, and what they are tested with beside their own plan and the window.
 SECOND: dict[str, tuple[str, ...]] = {
     "rope": ("pi", "ntk-aware", "ntk-mixed", "yarn", "rope-logn-test", "rerope-w128"),
