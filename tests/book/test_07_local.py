@@ -705,10 +705,13 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert lost["lambda"] == [-5.5, -10.5, -0.5]
     assert "and 5.5 points are lost. Moved up close, they are harmless and useless" in LESSON
     assert lost["streaming"][0] == lost["lm-infinite"][0] == -0.1
+    assert "LM-Infinite, which loses no more than StreamingLLM" in DEEPER
     assert lost["alibi"] == [1.0, 0.5, 1.4]
     assert [board("alibi", "far copies", 512, f"ahead_{end}") for end in ("mean", "low", "high")] == [5.0, 3.4, 6.6]
     assert [board("alibi", "natural", length) for length in (64, 512)] == [60.1, 62.6]
     assert board("alibi-window", "natural", 512) == 61.6
+    assert "improves from 60.1 to 62.6 on all bytes" in DEEPER
+    assert "so its control improves too, to 61.6" in DEEPER
     assert "It costs something at home, 60.1 against 62.6. At 512 it is a point ahead of its control" in LESSON
     assert by_seed("alibi", "needle") == [33, 66, 75]
     assert "find 33, 66 and 75 % of the needles" in LESSON
