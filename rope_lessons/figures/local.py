@@ -390,7 +390,7 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         the first byte, kept. Drawn with a window of {CACHED} and {KNOWN} bytes of training, measured with 32 and 64.
         Dashed: {home:.2f}, at home."""
     knobs = (
-        Choice("policy", "keep", POLICIES, policy),
+        Choice("policy", "keep", dict(POLICIES.items()), policy),
         Knob("token", "byte that is read", 0, len(STREAM) - 1, token),
     )
     script = (
