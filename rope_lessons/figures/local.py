@@ -31,11 +31,12 @@ from rope_lessons.figures import (
     over_seeds,
     styled,
 )
-from rope_lessons.figures.scoreboard import measured
+from rope_lessons.figures.scoreboard import HEADS, measured
 from rope_lessons.local import alibi_slopes, dense_mask, lambda_mask
 from rope_lessons.stored import Table
 
 __all__ = [
+    "local_ahead",
     "local_alibi",
     "local_attention",
     "local_cache",
@@ -47,13 +48,11 @@ __all__ = [
     "local_recall",
 ]
 
-SENTENCE = ("the", "cat", "saw", "the", "cat")
-
 
 @styled
-def local_distances(window: int = 2, sinks: int = 2) -> tuple[MatplotlibFigure, str]:
-    """The running sentence's distances under a Λ-mask: true, in StreamingLLM's cache, and capped by LM-Infinite."""
-    index = torch.arange(len(SENTENCE))
+def local_distances(window: int = 2, sinks: int = 2, length: int = 7) -> tuple[MatplotlibFigure, str]:
+    """Distances under a Λ-mask: true, in StreamingLLM's cache, and capped by LM-Infinite."""
+    index = torch.arange(length)
     distance = (index[:, None] - index[None, :]).double()
     visible = dense_mask(lambda_mask(window, sinks), index, index)
     gone = visible & (distance >= window)  # sinks that have left the window
@@ -63,29 +62,29 @@ def local_distances(window: int = 2, sinks: int = 2) -> tuple[MatplotlibFigure, 
         "StreamingLLM": torch.where(gone, in_cache, distance),
         "LM-Infinite": torch.where(gone, torch.tensor(float(window)).double(), distance),
     }
-    figure, axes = new_figure(1, 3, height=2.9, sharey=True)
+    figure, axes = new_figure(1, 3, height=2.5, sharey=True)
     for axis, (name, values) in zip(axes, panels.items(), strict=True):
-        shown = values.masked_fill(~visible, torch.nan)
-        axis.imshow(shown, cmap=DIVERGING, vmin=-5, vmax=5)
+        axis.imshow(values.masked_fill(~visible, torch.nan).numpy(), cmap=DIVERGING, vmin=-length, vmax=length)
         for i, j in visible.nonzero().tolist():
             weight = "bold" if gone[i, j] else "normal"
-            axis.text(j, i, f"{values[i, j]:g}", ha="center", va="center", fontsize=13, weight=weight)
+            axis.text(j, i, f"{values[i, j]:g}", ha="center", va="center", fontsize=12, weight=weight)
         axis.set_title(name)
-        axis.set_xticks(index.tolist(), SENTENCE, rotation=90)
+        axis.set_xticks([0, length - 1])
+        axis.set_yticks([0, length - 1])
         axis.grid(False)
-    axes[0].set_yticks(index.tolist(), SENTENCE)
     axes[0].set_ylabel("query")
     last = {name: [f"{float(v):g}" for v in values[-1][visible[-1]]] for name, values in panels.items()}
-    alt = f"""Three 5 by 5 matrices for the sentence {" ".join(SENTENCE)} with a window of {window} and {sinks} sinks. A
-        query sees its window and the first {sinks} tokens; other cells are empty. The last row reads, from left to
-        right: {"; ".join(f"{name}: {', '.join(row)}" for name, row in last.items())}."""
+    alt = f"""Three {length} by {length} matrices. A query sees its window of {window}, a band along the diagonal, and
+        {sinks} sinks, an upright leg on the left: a Λ. The last row reads: {
+        "; ".join(f"{name}: {', '.join(row)}" for name, row in last.items())
+    }."""
     return figure, alt
 
 
 @styled
 def local_alibi(heads: int = 8, share: float = 0.99) -> tuple[MatplotlibFigure, str]:
     """How the weight of a key falls with its distance in each head of ALiBi, when all scores are equal."""
-    figure, axis = new_figure(height=3.3)
+    figure, axis = new_figure(height=3)
     slopes = alibi_slopes(heads)
     distance = torch.logspace(0, math.log10(4096), 300, dtype=torch.float64)
     colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, "#000000")
@@ -112,10 +111,9 @@ def local_attention(panels: Mapping[str, Mapping[str, Any]]) -> tuple[Matplotlib
     """Attention weights of one head, one panel for each model, with the share that the first byte gets.
 
     Args:
-        panels: by name, a row of the stored table: ``"weights"``, a list of ``i + 1`` weights for query ``i``, and
-            ``"first"``, the share of the first byte in the second half of all texts.
+        panels: by name, a row of the stored table.
     """
-    figure, axes = new_figure(1, len(panels), height=4.7)
+    figure, axes = new_figure(1, len(panels), height=4.4)
     said = []
     for axis, (name, row) in zip(axes, panels.items(), strict=True):
         count = len(row["weights"])
@@ -132,10 +130,9 @@ def local_attention(panels: Mapping[str, Mapping[str, Any]]) -> tuple[Matplotlib
     bar = figure.colorbar(image, ax=axes, location="bottom", shrink=0.7, aspect=35, ticks=[tick**0.5 for tick in ticks])
     bar.ax.set_xticklabels([f"{tick:g}" for tick in ticks])
     bar.set_label("weight (square-root scale)")
-    alt = f"""Attention weights of one head as pictures, one row per query and one column per key, for the first
-        {count} bytes; an outline marks the column of the first byte. Share of the weight that it gets from the queries
-        after it, and from queries in the second half of all texts: {"; ".join(said)}. Where that share is large, the
-        column is filled from top to bottom."""
+    alt = f"""Attention weights of one head, a row per query and a column per key, for the first {count} bytes; an
+        outline marks the column of the first byte, filled from top to bottom where its share is large. That share, from
+        the queries after it, and from those in the second half of all texts: {"; ".join(said)}."""
     return figure, alt
 
 
@@ -178,12 +175,7 @@ def local_recall(
 
 @styled
 def local_cliff(found: Mapping[int, Mapping[int, float]], layers: int = 4) -> tuple[MatplotlibFigure, str]:
-    """Digits that are found, by how far back the number stands, with what a window and a stack of windows can see.
-
-    Args:
-        found: for each window the percent of digits by bytes back.
-        layers: with such a window.
-    """
+    """Digits found, by how far back the number stands: for each window the percent by bytes back; and its field."""
     figure, axis = new_figure(height=3.2)
     said = []
     for (window, curve), color, marker in zip(found.items(), (BLUE, ORANGE), "os", strict=True):
@@ -198,9 +190,9 @@ def local_cliff(found: Mapping[int, Mapping[int, float]], layers: int = 4) -> tu
     axis.set_ylim(-5, 108)
     axis.set_yticks([0, 50, 100])
     legend_below(figure, axis)
-    alt = f"""Percent of a hidden number's digits that are right, against how many bytes back it stands, for two windows
-        in all {layers} layers; dashed lines mark their fields. Each curve falls from 100 at its own window, far before
-        its field. {"; ".join(said)}."""
+    alt = f"""Percent of a hidden number's digits that are right, by bytes back, for two windows in {layers} layers;
+        dashed lines mark their fields. Each curve falls from 100 at its own window, far before its field.
+        {"; ".join(said)}."""
     return figure, alt
 
 
@@ -209,8 +201,7 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
     """Needles found in the scoreboard's texts, by where they were hidden.
 
     Args:
-        lines: the table of the scoreboard.
-        names: of the rows; what each is called.
+        lines, names: the scoreboard, and what its rows are called.
         length: of the texts.
     """
     places = {"needle 0": "at the start", "needle 0.5": "in the middle", "needle 1": "before the\nquestion"}
@@ -232,6 +223,30 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
     legend_below(figure, axis)
     alt = f"""Percent of needles found in texts of {length} bytes, in three groups of bars: hidden at the start of the
         text, in its middle, and right before the question. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
+def local_ahead(lines: Table, names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
+    """By how many points rows of the scoreboard (by what each is called) are ahead of their own weights in a window."""
+    figure, axis = new_figure(height=1.1 + 0.36 * len(names))
+    said = []
+    for metric, up, color, marker in (("natural", -0.16, GREY, "s"), ("far copies", 0.16, BLUE, "o")):
+        found = [lines.where(rung="small", row=row, metric=metric, length=512) for row in names]
+        each = [[100 * line[f"ahead_{end}"][0] for end in ("mean", "low", "high")] for line in found]
+        bars = [[m - low for m, low, _ in each], [high - m for m, _, high in each]]
+        at, name = [place + up for place in range(len(names))], HEADS[metric]
+        axis.errorbar([m for m, _, _ in each], at, xerr=bars, fmt=marker, color=color, capsize=3, label=name)
+        rows = zip(names.values(), each, strict=True)
+        said.append(f"{name}: {'; '.join(f'{row} {m:.1f} ({low:.1f} to {high:.1f})' for row, (m, low, high) in rows)}")
+    axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
+    axis.set_yticks(range(len(names)), names.values())
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xlabel("points above the control")
+    axis.grid(axis="y", visible=False)
+    legend_below(figure, axis)
+    alt = f"""Points at 512 bytes above the same weights in a window, a dashed line at 0, with 95 % intervals.
+        {". ".join(said)}."""
     return figure, alt
 
 
@@ -264,16 +279,16 @@ def local_hybrid(layers: int = 4, window: int = 5, cap: int = 10) -> tuple[Matpl
             axis.set_yticks([])
             axis.grid(False)
         row[0].set_ylabel(name)
-    alt = f"""Two rows of {layers} triangles, one for each layer: rows of a triangle are queries, columns keys. In all
-        layers but one only a narrow band along the diagonal is blue, the window, and the rest is grey. Above, HWFA: in
-        layer {layers} everything is seen, green throughout. Below, HWFA2: in layer {middle + 1} everything is seen, a
-        broader blue band along the diagonal, and all that is farther away in orange."""
+    alt = f"""Two rows of {layers} triangles, one per layer, of queries by keys. In all layers but one a narrow band
+        along the diagonal is blue, the window, the rest grey. Above, HWFA: in layer {layers} everything is seen, green
+        throughout. Below, HWFA2: in layer {middle + 1} everything is seen, a broader blue band along the diagonal, and
+        all that is farther away in orange."""
     return figure, alt
 
 
 # --- the explorable: a cache that evicts, byte by byte -----------------------------------------------------------
 
-STREAM = "▸def mul(w, h): re"  # the first stands for the start byte
+STREAM = "▸def␣mul(w,␣h):␣re"  # the first stands for the start byte
 SLOT, CACHED, KNOWN, AT = 32, 6, 8, 14  # width of a box; bytes of the window; distances of training; the first position
 
 
@@ -291,10 +306,6 @@ def _cache_colour(j: int, distance: int, i: int) -> str:
     return "#9fd8b4" if j == 0 and i >= CACHED else "#cfe6f5"
 
 
-def _shown(byte: str) -> str:
-    return "␣" if byte == " " else byte
-
-
 CACHE_SCRIPT = r"""
     const i = value.token, policy = value.policy, stream = STREAM, losses = LOSSES;
     const kept = [];
@@ -309,23 +320,26 @@ CACHE_SCRIPT = r"""
       svg.querySelector(`.byte${j}`).setAttribute("opacity", place < 0 ? 0.35 : 1);
       const used = j < kept.length;
       svg.querySelector(`.slot${j}`).setAttribute("fill", used ? colour(kept[j], seen[j]) : "none");
-      svg.querySelector(`.key${j}`).textContent = used ? stream[kept[j]].replace(" ", "␣") : "";
+      svg.querySelector(`.key${j}`).textContent = used ? stream[kept[j]] : "";
       svg.querySelector(`.far${j}`).textContent = used ? seen[j] : "";
     }
     const far = Math.max(...seen), keys = i ? "keys" : "key";
     svg.querySelector(".title").textContent = `Byte ${i} sees ${kept.length} ${keys}, the farthest at ${far}`;
-    svg.querySelector(".loss").textContent = `the recall model, 512 bytes: ${losses[policy]} nats per byte`;
+    Object.keys(losses).forEach((name, n) => {
+      svg.querySelector(`.way${n}`).setAttribute("font-weight", name === policy ? "bold" : "normal");
+      svg.querySelector(`.bar${n}`).setAttribute("fill", name === policy ? "BLUE" : "#cfe6f5");
+    });
 """
+POLICIES = {"all": "everything", "window": "a window", "true": "… + first byte", "closed up": "… moved up"}
 
 
 def local_cache(losses: Mapping[str, float], home: float, token: int = AT, policy: str = "window") -> Explorable:
     """A cache of keys that fills and evicts, byte by byte, under four policies, with what each costs.
 
     Args:
-        losses: nats per byte at 512 bytes, for ``"all"``, ``"window"``, ``"true"`` and ``"closed up"``.
+        losses: nats per byte at 512 bytes, by the names of the policies.
         home: the same at the training length.
-        token: the byte that is read at first.
-        policy: that is shown at first.
+        token, policy: what is shown at first.
 
     Chapter 07.
     """
@@ -339,47 +353,44 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
             f'<rect class="box{j}" x="{x}" y="74" width="{SLOT}" height="32" fill="{fill}" stroke="#555" '
             f'stroke-width="{3 if j == token else 1}"/>'
             f'<text class="byte{j}" x="{x + SLOT // 2}" y="97" opacity="{1 if j in distances else 0.35}">'
-            f"{_shown(byte)}</text>"
+            f"{byte}</text>"
         )
         used = j < len(seen)
         fill = _cache_colour(*seen[j], token) if used else "none"
         parts.append(
             f'<rect class="slot{j}" x="{x}" y="150" width="{SLOT}" height="32" fill="{fill}" stroke="#d0d0d0"/>'
-            f'<text class="key{j}" x="{x + SLOT // 2}" y="173">{_shown(STREAM[seen[j][0]]) if used else ""}</text>'
+            f'<text class="key{j}" x="{x + SLOT // 2}" y="173">{STREAM[seen[j][0]] if used else ""}</text>'
             f'<text class="far{j}" x="{x + SLOT // 2}" y="206">{seen[j][1] if used else ""}</text>'
         )
     title = f"Byte {token} sees {len(seen)} key{'s' if token else ''}, the farthest at {max(far for _, far in seen)}"
+    bars = ""
+    for n, (name, said) in enumerate(POLICIES.items()):
+        y, weight, fill = 255 + 25 * n, *(("bold", BLUE) if name == policy else ("normal", "#cfe6f5"))
+        bars += (
+            f'<g class="way{n}" font-weight="{weight}"><text x="10" y="{y + 16}">{said}</text><rect class="bar{n}" '
+            f'x="180" y="{y}" width="{60 * losses[name]:.0f}" height="18" fill="{fill}"/>'
+            f'<text x="{188 + 60 * max(losses[name], home):.0f}" y="{y + 16}">{shown[name]}</text></g>'
+        )
     svg = (
-        '<svg viewBox="0 0 600 290" style="width:100%;height:auto;background:none" font-family="sans-serif" '
+        '<svg viewBox="0 0 600 360" style="width:100%;height:auto;background:none" font-family="sans-serif" '
         f'font-size="21" fill="#1a1a1a"><text x="300" y="24" text-anchor="middle" font-weight="bold" class="title">'
-        f'{title}</text><text x="10" y="64">the text</text><text x="10" y="140">the cache</text>'
-        f'<text x="590" y="232" text-anchor="end">distances that the query sees</text>'
-        f'<text x="300" y="280" text-anchor="middle" font-weight="bold" class="loss">'
-        f"the recall model, 512 bytes: {shown[policy]} nats per byte</text>"
+        f'{title}</text><text x="10" y="64">the text</text>'
+        '<text x="10" y="140">the cache, and at what distance each byte is seen</text>'
+        f'<text x="10" y="244" font-weight="bold">nats per byte, recall model, 512 bytes</text>{bars}'
+        f'<path d="M{180 + 60 * home:.0f} 250v104" stroke="#1a1a1a" stroke-dasharray="5 4"/>'
         f'<g text-anchor="middle">{"".join(parts)}</g></svg>'
     )
-    alt = f"""A row of {len(STREAM)} boxes, the bytes of a text; those that are in the cache are filled, those that were
-        thrown away are pale. Below, the cache: the kept bytes side by side, and under each the distance at which the
-        byte that is read sees it, orange where training never showed that distance. With everything kept the cache
-        grows, and the far distances are orange. With a window it holds {CACHED} bytes. With the first byte kept at its
-        true distance that one turns orange; closed up, it stays at {CACHED}. Nats per byte at 512 bytes: everything
-        {shown["all"]}, window {shown["window"]}, first byte at its true distance {shown["true"]}, closed up
-        {shown["closed up"]}; at home {home:.2f}."""
+    alt = f"""A row of {len(STREAM)} boxes, the bytes of a text; those in the cache are filled, others pale. Below, the
+        cache, and under each byte its distance, orange where training never showed it. With everything kept the far
+        distances are orange. With a window {CACHED} bytes are kept. The first byte, kept, is orange at its true
+        distance; closed up it stays at {CACHED}. Bars, nats per byte at 512 bytes: {
+        "; ".join(f"{said} {shown[name]}" for name, said in POLICIES.items())
+    }; a dashed line at {home:.2f}, at home."""
     caption = f"""Move the slider, then press the other buttons. Orange: a distance that training never showed. Green:
-        the first byte, kept. The drawing has a window of {CACHED}, after a training on {KNOWN} bytes. The number was
-        measured with a window of 32, after a training on 64 ({home:.2f} nats there). It does not follow the slider."""
+        the first byte, kept. Drawn with a window of {CACHED} and {KNOWN} bytes of training, measured with 32 and 64.
+        Dashed: {home:.2f}, at home."""
     knobs = (
-        Choice(
-            "policy",
-            "keep",
-            {
-                "all": "everything",
-                "window": "a window",
-                "true": "… + first byte",
-                "closed up": "… moved up",
-            },
-            policy,
-        ),
+        Choice("policy", "keep", dict(POLICIES.items()), policy),
         Knob("token", "byte that is read", 0, len(STREAM) - 1, token),
     )
     script = (
@@ -387,6 +398,7 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         .replace("LOSSES", json.dumps(shown))
         .replace("CACHED", str(CACHED))
         .replace("KNOWN", str(KNOWN))
+        .replace("BLUE", BLUE)
     )
     return Explorable("local-cache", alt, caption, knobs, svg, script)
 
@@ -471,13 +483,12 @@ def local_reach(window: int = 5, layers: int = 3) -> Explorable:
         f'<text x="{LEFT}" y="{bottom + 24}">token 0</text>'
         f'<text x="{LEFT + CELL * TOKENS}" y="{bottom + 24}" text-anchor="end">{TOKENS - 1}</text></svg>'
     )
-    alt = f"""Rows of {TOKENS} cells, one row for the text at the bottom and one for the states after each of up to
-        {MOST} layers above it. After the last layer one cell is green, that of the last token; in each row below more
-        are green, those that its state depends on: a cone that widens by the window less one per layer. Lines lead
-        from the oldest green cell of each row to those that its window sees. With a window of 5 and 3 layers the cone
-        reaches the last 13 of {TOKENS} tokens."""
-    caption = """Green: what the last token's state depends on, from its last layer down to the text. Window 5 and 3
-        layers: 4 · 3 + 1 = 13 tokens. Add a layer, and the cone reaches 4 further."""
+    alt = f"""Rows of {TOKENS} cells, the text at the bottom and above it the states after each of up to {MOST} layers.
+        After the last layer one cell is green, that of the last token; in each row below more are, those that its state
+        depends on: a cone that widens by the window less one per layer. Lines lead from the oldest green cell of a row
+        to those that its window sees. With a window of 5 and 3 layers the cone has 13 tokens."""
+    caption = """Green: what the last token's state depends on. Window 5 and 3 layers: 4 · 3 + 1 = 13 tokens. Add a
+        layer, and the cone reaches 4 further."""
     knobs = (Knob("window", "window", 1, 12, window), Knob("layers", "layers", 1, MOST, layers))
     numbers = {"TOKENS": TOKENS, "CELL": CELL, "LEFT": LEFT, "TOP": TOP, "STEP": STEP, "MOST": MOST}
     script = LOCAL_SCRIPT
