@@ -118,6 +118,18 @@ def test_what_the_page_says_of_numbers() -> None:
     assert len(rl.hf.models()) == 42
 
 
+def test_the_choice_has_the_numbers_of_the_sheet() -> None:
+    page = (ROOT / "book" / "cheat_sheet.md").read_text("utf8")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    chosen = {take: numbers for _, take, *numbers in cells[2:] if any(numbers)}
+    names = ("ReRoPE, log n†", "Window", "LongRoPE", "YaRN", "HWFA", "PoSE, log n")
+    assert len(chosen) == len(names)
+    for name, (take, numbers) in zip(names, chosen.items(), strict=True):
+        assert take.lower().removeprefix("a ").startswith(name.split(",")[0].lower())
+        measured = rl.figures.cheat_sheet().measured[name]
+        assert numbers == ["–" if x is None else f"{x:.1f}".replace("-", "−") for x in measured]
+
+
 @each_entry
 def test_who_ships_it_is_what_the_files_say(entry: Entry) -> None:
     """Every family that is named has the idea by a file that was read; of the others the number is right."""
