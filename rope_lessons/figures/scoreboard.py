@@ -549,8 +549,8 @@ def scoreboard_gaps(
     axis.set_xlabel("points above its own window of 64")
     legend_below(figure, axis)
     ends = " and ".join(HEADS[metric] for metric in metrics)
-    alt = f"""Points above the same weights with a window of 64, at {length} bytes, on {ends}: two dots with intervals for
-        each method, a dash at 0. {"; ".join(said)}."""
+    alt = f"""Points above the same weights with a window of 64, at {length} bytes, on {ends}: two dots with intervals
+        for each method, a dash at 0. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -619,7 +619,7 @@ def scoreboard_tuned(
     Raises:
         ValueError: rows of which nothing is tuned; a control that the table does not have.
     """
-    figure, axes = new_figure(len(metrics), 1, height=0.8 + 3.0 * len(metrics), sharex=True, squeeze=False)
+    figure, axes = new_figure(len(metrics), 1, height=0.8 + 2.7 * len(metrics), sharex=True, squeeze=False)
     said = []
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         curves = tuned_curves(lines, metric, length, tuple(names))
@@ -716,7 +716,7 @@ def scoreboard_order(
         raise ValueError(f"named must be of {', '.join(rows)}, got {unknown[0]!r}")
     found = agreement(pairs)
     x, y = ranks([pair.there for pair in pairs]), ranks([pair.here for pair in pairs])
-    figure, axis = new_figure(height=4.8)
+    figure, axis = new_figure(height=4.3)
     axis.plot([1, len(rows)], [1, len(rows)], color=GREY, linestyle="--", linewidth=1)
     half = len(rows) / 2 + 0.5
     axis.axvline(half, color=GREY, linestyle=":", linewidth=1)

@@ -325,9 +325,15 @@ def shootout_columns() -> tuple[MatplotlibFigure, str]:
     axis.set_xlim(-0.5, 100.5)
     axis.set_ylim(-5.5, 1.3)
     axis.set_axis_off()
-    said = [f"{title}, {' and '.join(text for _, text in sources if text) or 'near'}" for title, (sources, *_) in ASKED.items()]
-    return figure, f"""Three strips of text, of which a window sees the last 64 bytes, shaded; an arrow leads from where the
-        answer stands to the byte that is asked. {"; ".join(said)}."""
+    said = [
+        f"{title}, {' and '.join(text for _, text in sources if text) or 'near'}"
+        for title, (sources, *_) in ASKED.items()
+    ]
+    return (
+        figure,
+        f"""Three strips of text, of which a window sees the last 64 bytes, shaded; an arrow leads from where the
+        answer stands to the byte that is asked. {"; ".join(said)}.""",
+    )
 
 
 # --- which layers look far -----------------------------------------------------------------------------------------
@@ -346,7 +352,7 @@ def shootout_layers(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFig
     metrics = ("all bytes", "far copies", "needles")
     if not found or any(len(values) != len(metrics) for values in found.values()):
         raise ValueError(f"found must have {len(metrics)} values for each choice, got {dict(found)!r}")
-    figure, axis = new_figure(height=1.2 + 0.62 * len(found))
+    figure, axis = new_figure(height=1.2 + 0.55 * len(found))
     said = []
     for place, (name, values) in enumerate(found.items()):
         for shift, (metric, value) in enumerate(zip(metrics, values, strict=True)):

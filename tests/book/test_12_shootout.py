@@ -213,10 +213,7 @@ def test_a_hybrid_does_without_log_n():
     found = BOARD.where(rung="small", row="hwfa2-w16", metric="needle", length=512)
     assert found["seeds"] == [2]
     assert found["low"][0] > 0.96
-    assert (
-        f"trained with no scale it finds {percent('hwfa2-w16', 'needle'):.0f} % at 512 (two seeds)"
-        in LESSON
-    )
+    assert f"trained with no scale it finds {percent('hwfa2-w16', 'needle'):.0f} % at 512 (two seeds)" in LESSON
 
 
 def test_keys_of_hwfa():
@@ -386,7 +383,9 @@ def test_what_log_n_decides():
     assert f"Without a scale: {bare:.0f}. With log n†: {scaled:.0f}." in LESSON
     near = [percent(row, "needle 1") for row in ("rerope-w32", "rope-window")]
     assert bare < percent("rope-window", "needle")
-    assert "even the needles right before the question: it has {:.0f} % of them, the window {:.0f}".format(*near) in LESSON
+    assert (
+        "even the needles right before the question: it has {:.0f} % of them, the window {:.0f}".format(*near) in LESSON
+    )
     assert f"YaRN finds {percent('yarn', 'needle', 64):.0f} % at 64 already" in LESSON
     assert percent("yarn-logn-test", "needle") < 10
     at_home = {percent(row, "needle", 64) for row in ("rerope-w32", "rerope-w32-logn-test")}
@@ -434,7 +433,9 @@ def test_tuned_models():
     assert WHOLE.where(rung="small-at-512", row="rope-logn", metric="needle", length=512)["mean"] == [0]
     first = [curves["needle"][row][1] for row in ("rerope-w32", "yarn")]
     shown = [100 * value for of in first for value in (max(of.low, 0), min(of.high, 1))]
-    said = "it finds {:.0f} % of the needles, YaRN {:.0f}, though three seeds disagree ({:.0f} to {:.0f}, {:.0f} to {:.0f})"
+    said = (
+        "finds {:.0f} % of the needles, YaRN {:.0f}, though three seeds disagree ({:.0f} to {:.0f}, {:.0f} to {:.0f})"
+    )
     assert said.format(*(100 * of.mean for of in first), *shown) in LESSON
     assert natural["rerope-w32"][1] == max(curve[1] for curve in natural.values())
     behind = max(curve[10] for curve in natural.values()) - natural["rope"][10]
