@@ -241,7 +241,7 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           "scale=rl.LogN(N, clip=True))", "self-extend-w32-logn-test", OWN, "self-extend", "08_rerope",
           lambda: _bent(lambda x: x if x < 32 else 32 + (x - 32) // 16, "beyond the window distances grow in steps")),
     Entry("InvLeaky, moving window, log n", "distance",
-          "in training Δ &lt; w: Δ, else w + r (Δ − w), w moves; at test Δ",
+          "in training (orange) Δ &lt; w: Δ, else w + r (Δ − w), w moves; at test Δ",
           'rl.METHODS["invleaky-moving"](layers=layers, dim=d, windows=tuple(range(N // 4, N // 2)), '
           "slopes=(2 * int(factor),), scale=rl.LogN(N))",
           "invleaky-moving-logn", f"{TRAINING}, with {OWN}", "", "09_invleaky", _invleaky),

@@ -207,7 +207,7 @@ LABELS = {
 SHORT = (
     "hwfa-w16", "hwfa2-w16-logn", "self-extend-w32-logn-test", "rerope-w32-logn-test", "rerope-w32", "alibi",
     "rope-window", "streaming", "invleaky-moving-logn", "skip-positions-logn", "window-8", "yarn", "llama3",
-    "dynamic-ntk", "ntk-aware", "rope", "pi",
+    "longrope", "ntk-aware", "rope", "pi",
 )  # fmt: skip
 PLAIN = {"frequencies": "RoPE", "distance": "true", "scale": "1", "visible": "all before", "positions": "0, 1, 2, …"}
 NEEDS = {"rope": "a trained model", "rope-logn": "log n in training"}
@@ -282,11 +282,9 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
             "Changed": {knob: knob for knob in KNOBS},
         },
         head="method",
-        curve="64 → 512",
         caption="Percent right. Over a window: points of far copies more than the same weights get with the last 64 "
         "bytes alone, bold where that is sure over two seeds or more. Grey rows are controls. A click on a head sorts, "
-        "one on a name opens the row.",
-        curve_caption="The small line is all bytes from 64 to 512.",
+        "one on a name shows its intervals.",
     )
 
 
@@ -295,9 +293,12 @@ def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
     training, seeds = of_row["training"][0], of_row["seeds"][0]
     found = [find(of_row, name, *asked) for asked in CHOOSER]
     natural, long, far, needles = (None if each is None else 100 * each.mean for each in found)
-    asked = (line for line in of_row if (line["metric"], line["length"]) == ("far copies", 512))
-    ends = ("ahead_mean", "ahead_low", "ahead_high")
-    over, low, high = next((tuple(line[end] for end in ends) for line in asked), (None, None, None))
+    ahead = {
+        line["metric"]: tuple(100 * line[f"ahead_{end}"] for end in ("mean", "low", "high"))
+        for line in of_row
+        if line["length"] == 512 and line["metric"] in HEADS and line["ahead_mean"] is not None
+    }
+    over, low, _ = ahead.get("far copies", (None, None, None))
     words = knobs(plan)
     if plan.method.attend is not None:  # no setting of the knobs
         words |= {OUTSIDE[plain_name(name)]: "in its own attention"}
@@ -307,28 +308,28 @@ def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
         for (metric, length), each in zip(CHOOSER, found, strict=True)
         if each is not None
     ]
-    if low is not None and high is not None:
-        intervals.insert(3, f"over a window: {_signed(100 * low)} to {_signed(100 * high)}")
     more = {
         "needs": NEEDS.get(training, "a training of its own"),
         "knobs": ", ".join(f"{knob}: {said}" for knob, said in words.items() if knob in changed) or "none is turned",
         "as code": row_code(name, plan),
         "95 % intervals": "; ".join(intervals),
+        "ahead of its window": "; ".join(
+            f"{HEADS[name]}: {_signed(low)} to {_signed(high)}" for name, (_, low, high) in ahead.items()
+        )
+        or "–",
         "needles at 64, 128, 256, 512": _by_length(of_row, name, "needle"),
         "measured on": "1 seed: no interval over seeds, 64 documents" if seeds == 1 else f"{seeds} seeds, 64 documents",
         "lesson": f"chapter {int(chapter)}" if (chapter := _chapter(name)) else "this one",
     }
-    curve = [find(of_row, name, "natural", length) for length in (64, 128, 256, 512)]
     return SortableRow(
         name=row_label(name),
-        values=(natural, long, far, None if over is None else 100 * over, needles),
+        values=(natural, long, far, over, needles),
         tags={
             "I have": frozenset({"model", "train"} if training == "rope" else {"train"}),
             "Changed": frozenset(changed),
         },
         more=more,
         short=name in SHORT,
-        curve=tuple(100 * each.mean for each in curve if each is not None),
         sure=frozenset({3} if low is not None and low > 0 and seeds > 1 else ()),
         apart=name in ("rope-window", "window-8"),
     )
@@ -516,20 +517,14 @@ def scoreboard_cuts(
 
 @styled
 def scoreboard_gaps(
-    lines: Table,
-    names: Mapping[str, str],
-    *,
-    control: str,
-    metrics: Sequence[str] = ("natural", "far copies"),
-    length: int = 512,
+    lines: Table, names: Mapping[str, str], *, metrics: Sequence[str] = ("natural", "far copies"), length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """By how much the mean of each row is above that of a control, in points, on two metrics: a dumbbell for each.
+    """By how much each row is ahead of its own weights behind a window, in points with 95 % intervals, on two metrics.
 
     Args:
         lines: the table of the scoreboard.
         names: of the rows that are drawn, from the top; what each is called.
-        control: the row that they are compared with.
-        metrics: the hollow ends and the filled ones.
+        metrics: the hollow dots and the filled ones.
         length: of the lines that are read.
 
     Raises:
@@ -537,21 +532,25 @@ def scoreboard_gaps(
 
     Chapter 12.
     """
-    figure, axis = new_figure(height=1.3 + 0.4 * len(names))
+    figure, axis = new_figure(height=1.3 + 0.45 * len(names))
     said = []
     for place, (row, name) in enumerate(names.items()):
-        gaps = [
-            measured(lines, row, metric, length)[0] - measured(lines, control, metric, length)[0] for metric in metrics
-        ]
-        _dumbbell(axis, place, {HEADS[metric]: gap for metric, gap in zip(metrics, gaps, strict=True)})
-        said.append(f"{name} {gaps[0]:.1f} and {gaps[1]:.1f}")
+        gaps = []
+        for metric, shift, inside in zip(metrics, (-0.15, 0.15), ("none", BLUE), strict=True):
+            line = lines.where(rung=RUNG, row=row, metric=metric, length=length)
+            mean, low, high = (100 * line[f"ahead_{end}"][0] for end in ("mean", "low", "high"))
+            label = None if place else HEADS[metric]
+            axis.plot([low, high], [place + shift] * 2, color=GREY, linewidth=2, zorder=1)
+            axis.plot(mean, place + shift, "o", color=BLUE, markersize=8, markerfacecolor=inside, label=label)
+            gaps.append(f"{mean:.1f}")
+        said.append(f"{name} {' and '.join(gaps)}")
     axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
     _name_lines(axis, names.values())
-    axis.set_xlabel("points above the control")
+    axis.set_xlabel("points above its own window of 64")
     legend_below(figure, axis)
     ends = " and ".join(HEADS[metric] for metric in metrics)
-    alt = f"""Points above the control at {length} bytes, on {ends}: a line with two ends for each method, a dash at
-        0. {"; ".join(said)}."""
+    alt = f"""Points above the same weights with a window of 64, at {length} bytes, on {ends}: two dots with intervals
+        for each method, a dash at 0. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -620,7 +619,7 @@ def scoreboard_tuned(
     Raises:
         ValueError: rows of which nothing is tuned; a control that the table does not have.
     """
-    figure, axes = new_figure(len(metrics), 1, height=0.8 + 3.0 * len(metrics), sharex=True, squeeze=False)
+    figure, axes = new_figure(len(metrics), 1, height=0.8 + 2.7 * len(metrics), sharex=True, squeeze=False)
     said = []
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         curves = tuned_curves(lines, metric, length, tuple(names))
@@ -630,7 +629,8 @@ def scoreboard_tuned(
         for number, (row, curve) in enumerate(curves.items()):
             at = [shares.index(percent) + 0.04 * (number - len(curves) / 2) for percent in curve]
             means = [100 * found.mean for found in curve.values()]
-            bars = [[100 * (i.mean - i.low) for i in curve.values()], [100 * (i.high - i.mean) for i in curve.values()]]
+            bars = [[100 * (i.mean - max(i.low, 0.0)) for i in curve.values()],
+                    [100 * max(min(i.high, 1.0) - i.mean, 0.0) for i in curve.values()]]  # fmt: skip
             style: dict[str, Any] = {"color": CYCLE[number % len(CYCLE)], "marker": "osD^vXP"[number % 7], "capsize": 3}
             if row == "rope":  # tuned alike: the line to watch
                 style |= {"color": "black", "linewidth": 3}
@@ -716,7 +716,7 @@ def scoreboard_order(
         raise ValueError(f"named must be of {', '.join(rows)}, got {unknown[0]!r}")
     found = agreement(pairs)
     x, y = ranks([pair.there for pair in pairs]), ranks([pair.here for pair in pairs])
-    figure, axis = new_figure(height=4.8)
+    figure, axis = new_figure(height=4.3)
     axis.plot([1, len(rows)], [1, len(rows)], color=GREY, linestyle="--", linewidth=1)
     half = len(rows) / 2 + 0.5
     axis.axvline(half, color=GREY, linestyle=":", linewidth=1)
@@ -742,7 +742,6 @@ def scoreboard_order(
     axis.set_yticks(ticks)
     axis.set_xlabel(f"rank, {there}")
     axis.set_ylabel(f"rank, {here}")
-    axis.set_title(f"rank correlation {found.all:.2f}; better half {found.better_half:.2f}")
     said = [f"{name} {x[rows.index(row)]:g} and {y[rows.index(row)]:g}" for row, name in named.items()]
     alt = f"""Ranks of {found.rows} rows, {there} across and {here} down, 1 the best. The rank correlation is
         {found.all:.2f} over all rows, and {found.better_half:.2f} over the better half of {there}.

@@ -31,6 +31,7 @@ from rope_lessons.lab.table.scoring import SETS
 from rope_lessons.scoreboard.summary import Pair, agreement, ranks
 
 __all__ = [
+    "shootout_columns",
     "shootout_layers",
     "shootout_passkey",
     "shootout_positions",
@@ -272,9 +273,7 @@ def shootout_rows(lines: Sequence[Line], rows: Mapping[str, TableRow]) -> Sortab
         by=by,
         filters={"Changed": {group: group for group in GROUPS}},
         head="method",
-        curve="64 → 1024",
         caption="Percent right; the tax in points.",
-        curve_caption="The small line is natural text from 64 to 1,024 bytes.",
     )
 
 
@@ -289,8 +288,51 @@ def _row(lines: Sequence[Line], name: str, row: TableRow) -> SortableRow:
         tags={"Changed": frozenset({group_of(name)})},
         more={**knobs(row), "95 % intervals": "; ".join(intervals), "on the command line": f"`{name}`"},
         short=name in SHORT,
-        curve=tuple(100 * pick(lines, name, NATURAL, times).value for times in (1, 2, 4, 8, 16)),
         apart=name == "window",
+    )
+
+
+# --- what is asked -------------------------------------------------------------------------------------------------
+
+ASKED = {  # what a column asks: where the answer stands, on a strip of 100, and how the text ends
+    "all bytes: mostly the last few bytes tell": ((), "return sel", "f"),
+    "far copies: it was there before, but far back": (((12, "parse_header"),), "parse_hea", "d"),
+    "needles: a line at one of three places": (((12, 'key = "48213"'), (50, ""), (70, "")), 'key = "', "4"),
+}
+
+
+@styled
+def shootout_columns() -> tuple[MatplotlibFigure, str]:
+    """What the columns of the scoreboard ask for: a strip of text with its last 64 bytes for each.
+
+    Chapter 12.
+    """
+    figure, axis = new_figure(height=2.9)
+    axis.axvspan(64, 100, color="#e8e8e8")
+    for row, (title, (sources, tail, byte)) in enumerate(ASKED.items()):
+        y = -2.1 * row
+        axis.text(0, y + 0.95, title, va="center", fontsize=12)
+        axis.plot([0, 100, 100, 0, 0], [y, y, y + 0.6, y + 0.6, y], color=GREY, linewidth=1)
+        axis.text(95, y + 0.3, tail, ha="right", va="center", fontsize=11)
+        axis.text(97.5, y + 0.3, byte, ha="center", va="center", fontsize=11, fontweight="bold", color=ORANGE)
+        for x, text in sources:
+            axis.text(x, y + 0.3, text, va="center", fontsize=11)
+        for x in [x + 3 for x, _ in sources] or [92]:
+            axis.plot([x, x, 97.5], [y, y - 0.25, y - 0.25], color=BLUE, linewidth=1.5)
+        axis.annotate("", (97.5, y), (97.5, y - 0.3), arrowprops={"arrowstyle": "->", "color": BLUE, "linewidth": 1.5})
+    axis.text(0, -5.1, "512 bytes back", va="center", fontsize=12)
+    axis.text(100, -5.1, "the last 64", ha="right", va="center", fontsize=12)
+    axis.set_xlim(-0.5, 100.5)
+    axis.set_ylim(-5.5, 1.3)
+    axis.set_axis_off()
+    said = [
+        f"{title}, {' and '.join(text for _, text in sources if text) or 'near'}"
+        for title, (sources, *_) in ASKED.items()
+    ]
+    return (
+        figure,
+        f"""Three strips of text, of which a window sees the last 64 bytes, shaded; an arrow leads from where the
+        answer stands to the byte that is asked. {"; ".join(said)}.""",
     )
 
 
@@ -310,14 +352,14 @@ def shootout_layers(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFig
     metrics = ("all bytes", "far copies", "needles")
     if not found or any(len(values) != len(metrics) for values in found.values()):
         raise ValueError(f"found must have {len(metrics)} values for each choice, got {dict(found)!r}")
-    figure, axis = new_figure(height=1.2 + 0.62 * len(found))
+    figure, axis = new_figure(height=1.2 + 0.55 * len(found))
     said = []
     for place, (name, values) in enumerate(found.items()):
         for shift, (metric, value) in enumerate(zip(metrics, values, strict=True)):
             at = place + 0.26 * (shift - 1)
             label = metric if not place else None
             axis.barh(at, value, height=0.24, color=(GREY, BLUE, ORANGE)[shift], label=label)
-            axis.text(value + 1, at, f"{value:.0f}", va="center", fontsize=10)
+            axis.text(value + 1, at, f"{value:.1f}", va="center", fontsize=10)
         said.append(f"{name}: {values[0]:.0f}, {values[1]:.0f} and {values[2]:.0f}")
     axis.set_yticks(range(len(found)), list(found))
     axis.invert_yaxis()

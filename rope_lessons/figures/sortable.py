@@ -8,11 +8,11 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rope_lessons.figures.explorable import STYLE as KNOBS
-from rope_lessons.figures.explorable import Choice, svg_path
+from rope_lessons.figures.explorable import Choice
 from rope_lessons.figures.theme import themed
 
 __all__ = ["SortableRow", "SortableTable"]
@@ -42,7 +42,6 @@ font-size:14px}}
 .rl-sortable tr.rl-more dt{{font-weight:600;margin:0}}
 .rl-sortable tr.rl-more dd{{margin:0}}
 .rl-sortable tr.rl-more code{{white-space:pre-wrap;overflow-wrap:anywhere}}
-.rl-sortable svg{{display:block;width:60px;height:20px;margin-left:auto;background:none;filter:none}}
 .rl-sortable .rl-count{{font-size:14px;margin:4px 0 0}}
 .rl-sortable .rl-controls .rl-knob{{margin-top:5px}}
 .rl-sortable .rl-controls .rl-name{{flex-basis:7.5em}}
@@ -54,8 +53,8 @@ font-size:14px}}
 .rl-sortable tbody th:first-child{{grid-column:1/-1;width:auto;border:0;font-weight:600;padding-top:8px}}
 .rl-sortable thead th{{overflow-wrap:anywhere;font-size:12px;padding-left:8px}}
 .rl-sortable thead th:first-child{{grid-column:1/-1;width:auto;border:0;padding-left:0}}
-.rl-sortable .rl-curve{{display:none}}
 .rl-sortable tr.rl-more td{{grid-column:1/-1}}
+.rl-sortable tr.rl-more dl{{grid-template-columns:1fr}}
 }}
 """.strip()
 
@@ -71,7 +70,6 @@ class SortableRow:
         more: what a click on the name shows, a text by its head; a text in backticks is code, and
             ``[words](address)`` a link.
         short: whether the row is in the short list, which is shown first.
-        curve: numbers that are drawn as a small line, on the scale that all rows share.
         sure: columns whose number is printed bold.
         apart: whether it is shaded, as a control is.
     """
@@ -81,7 +79,6 @@ class SortableRow:
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     more: Mapping[str, str] = field(default_factory=dict)
     short: bool = False
-    curve: tuple[float, ...] = ()
     sure: frozenset[int] = frozenset()
     apart: bool = False
 
@@ -98,8 +95,6 @@ class SortableTable:
         filters: by label, what each value is called.
         caption: below the table.
         head: of the names.
-        curve: head of the small lines; none where it is empty.
-        curve_caption: what they are; a phone, which has no room for the lines, does not show it.
         digits: after the point.
 
     Raises:
@@ -113,8 +108,6 @@ class SortableTable:
     filters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     caption: str = ""
     head: str = ""
-    curve: str = ""
-    curve_caption: str = ""
     digits: int = 1
 
     def __post_init__(self) -> None:
@@ -154,16 +147,14 @@ class SortableTable:
                 0, Choice("list", "Rows", {"short": "the main ones", EVERY: f"all {len(self.rows)}"}, "short")
             )
         controls = "".join(choice.html() for choice in choices)
-        curve = f'<th scope="col" class="rl-curve">{html.escape(self.curve)}</th>' if self.curve else ""
-        lines = f' <span class="rl-curve">{html.escape(self.curve_caption)}</span>' if self.curve_caption else ""
         heads = "".join(self._head(at) for at in range(len(self.columns)))
         body = "".join(self._row(row) for row in self.rows)
         return f"""<figure class="rl-explorable rl-sortable" id="rl-{self.name}"><style>{KNOBS}{STYLE}</style>
 <div class="rl-controls" hidden="hidden">{controls}<p class="rl-count" aria-live="polite"></p></div>
 <table style="--rl-columns:{len(self.columns)}">
-<thead><tr><th scope="col">{html.escape(self.head)}</th>{curve}{heads}</tr></thead>
+<thead><tr><th scope="col">{html.escape(self.head)}</th>{heads}</tr></thead>
 <tbody>{body}</tbody></table>
-<figcaption>{html.escape(self.caption)}{lines}</figcaption>
+<figcaption>{html.escape(self.caption)}</figcaption>
 <script>
 (() => {{
   const root = document.getElementById("rl-{self.name}"), body = root.querySelector("tbody");
@@ -220,14 +211,13 @@ class SortableTable:
         tags = {f"filter{at}": sorted(row.tags.get(label, ())) for at, label in enumerate(self.filters)}
         tags["list"] = ["short"] if row.short else []
         cells = "".join(self._cell(row, at) for at in range(len(self.columns)))
-        curve = f'<td class="rl-curve">{self._line(row.curve)}</td>' if self.curve else ""
         more = "".join(f"<dt>{html.escape(head)}</dt><dd>{_code(text)}</dd>" for head, text in row.more.items())
         data = html.escape(json.dumps(tags), quote=True)
         apart = ' class="rl-apart"' if row.apart else ""
-        width = len(self.columns) + 1 + bool(self.curve)
+        width = len(self.columns) + 1
         return (
             f'<tr data-row="{data}"{apart}><th scope="row"><button type="button" aria-expanded="false">'
-            f"{html.escape(row.name)}</button></th>{curve}{cells}</tr>"
+            f"{html.escape(row.name)}</button></th>{cells}</tr>"
             f'<tr class="rl-more"><td colspan="{width}"><dl>{more}</dl></td></tr>'
         )
 
@@ -236,20 +226,6 @@ class SortableTable:
         sure = ' class="rl-sure"' if at in row.sure else ""
         data = "" if value is None else f"{value:.{self.digits + 1}f}"
         return f'<td{sure} data-column="{at}" data-value="{data}">{self._shown(value)}</td>'
-
-    def _line(self, curve: Sequence[float]) -> str:
-        """On the scale of all rows, so that lines compare."""
-        if not curve:
-            return ""
-        low = min(value for row in self.rows for value in row.curve)
-        high = max(value for row in self.rows for value in row.curve)
-        xs = [3 + 66 * at / max(1, len(curve) - 1) for at in range(len(curve))]
-        ys = [21 - 18 * (value - low) / (high - low or 1) for value in curve]
-        path = svg_path(xs, ys)
-        return (
-            '<svg viewBox="0 0 72 24" aria-hidden="true">'
-            f'<path d="{path}" fill="none" stroke="{themed("blue")}" stroke-width="2"/></svg>'
-        )
 
 
 def _code(text: str) -> str:

@@ -115,7 +115,20 @@ def test_what_the_page_says_of_numbers() -> None:
     assert all(percent(row, "far copies", 512, "ahead_high") < 0 for row in ("yarn", "llama3"))
     tuned = [percent(row, "natural", 512, rung="small-tuned-10") for row in ("yarn", "rope")]
     assert 0 < tuned[0] - tuned[1] < 1
+    assert "after 200, plain RoPE is less than a point behind YaRN" in page
     assert len(rl.hf.models()) == 42
+
+
+def test_the_choice_has_the_numbers_of_the_sheet() -> None:
+    page = (ROOT / "book" / "cheat_sheet.md").read_text("utf8")
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line[:1] == "|"]
+    chosen = {take: numbers.split(" · ") for _, take, numbers in cells[2:] if " · " in numbers}
+    names = ("ReRoPE, log n†", "Window", "LongRoPE", "YaRN", "HWFA", "PoSE, log n")
+    assert len(chosen) == len(names)
+    for name, (take, numbers) in zip(names, chosen.items(), strict=True):
+        assert take.lower().removeprefix("a ").startswith(name.split(",")[0].lower())
+        measured = rl.figures.cheat_sheet().measured[name]
+        assert numbers == ["–" if x is None else f"{x:.1f}".replace("-", "−") for x in measured]
 
 
 @each_entry
