@@ -91,7 +91,7 @@ TRAINED = {
 @styled
 def random_steps(places: int = 16) -> tuple[MatplotlibFigure, str]:
     """A text of the test above three training texts of each sampler; gaps that the test has are thick."""
-    figure, axis = new_figure(height=4.6)
+    figure, axis = new_figure(height=4.3)
     row, said = 0.0, []
     for name, draws in {"at test, all three": [range(places)], **TRAINED}.items():
         axis.text(-0.3, 0.4 - row, name if row == 0 else f"{name}, in training", fontsize=12)
@@ -299,7 +299,7 @@ def random_lengths(
     stored: Mapping[str, Any], cases: Sequence[tuple[str, str, str]] = CONTROLLED
 ) -> tuple[MatplotlibFigure, str]:
     """Loss against the length of the text. A case is its name, a training and a test of ``random_positions.json``."""
-    figure, axis = new_figure(height=5.0)
+    figure, axis = new_figure(height=4.2)
     said = []
     for number, (name, training, test) in enumerate(cases):
         by_length = losses(stored, training, test)
@@ -338,7 +338,7 @@ def gaps_by_step(steps: Sequence[float], length: int = 64, places: int = 2048) -
 @styled
 def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigure, str]:
     """Loss on 64 bytes against the step between their positions, and the gaps of each training."""
-    figure, (above, below) = new_figure(height=6.0, rows=2, sharex=True, height_ratios=(2, 1))
+    figure, (above, below) = new_figure(height=5.2, rows=2, sharex=True, height_ratios=(2, 1))
     names = {"plain": "0, 1, 2, …", "random": "random subset", "equal-mean": "equal means"}
     said = []
     for number, (training, name) in enumerate(names.items()):
