@@ -248,7 +248,7 @@ def random_neighbours(
     samplers: Sequence[str] = NEIGHBOURS, hands: Sequence[int] = (0, 8, 14, 22), dim: int = 64
 ) -> tuple[MatplotlibFigure, str]:
     """Where four hands point for the next token, in 150 draws of each sampler, and the mean of it."""
-    figure, axes = new_figure(len(samplers), len(hands), height=1.55 * len(samplers) + 0.3)
+    figure, axes = new_figure(len(samplers), len(hands), height=1.45 * len(samplers) + 0.3)
     frequencies, said = rope_frequencies(dim), []
     circle = torch.linspace(0, 2 * math.pi, 121)
     for row, name in enumerate(samplers):
@@ -299,7 +299,7 @@ def random_lengths(
     stored: Mapping[str, Any], cases: Sequence[tuple[str, str, str]] = CONTROLLED
 ) -> tuple[MatplotlibFigure, str]:
     """Loss against the length of the text. A case is its name, a training and a test of ``random_positions.json``."""
-    figure, axis = new_figure(height=4.2)
+    figure, axis = new_figure(height=4.5)
     said = []
     for number, (name, training, test) in enumerate(cases):
         by_length = losses(stored, training, test)
@@ -311,7 +311,7 @@ def random_lengths(
         said.append(f"{name}: {spoken(mean, 2)}")
     doubling_axis(axis, lengths)
     axis.set_xlabel("length of the text, bytes (trained on 64)")
-    axis.set_ylabel("loss, nats per hidden byte")
+    axis.set_ylabel("nats per hidden byte")
     legend_below(figure, axis)
     alt = f"""Loss at hidden bytes against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the
         seeds with bars from best to worst; dashed, trained on 0, 1, 2 and changed only at test. In nats, shortest to
@@ -352,7 +352,7 @@ def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigu
     doubling_axis(above, steps)
     doubling_axis(below, steps)
     below.set_xlabel("step between neighbours, 64 bytes")
-    above.set_ylabel("loss, nats per hidden byte")
+    above.set_ylabel("nats per hidden byte")
     below.set_ylabel("% of gaps\nin training")
     below.set_ylim(0, 105)
     legend_below(figure, above)

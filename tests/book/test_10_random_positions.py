@@ -800,7 +800,7 @@ def test_paired_differences_of_the_lesson():
     tax = [ahead(row, "rope", "natural", 64) for row in (JUMP, SCALED)]
     assert [round(-found[0], 1) for found in tax] == [0.5, 0.7]
     own, plain = (board(row, "natural", 64) for row in (JUMP, "rope"))
-    assert f"**It costs half a point at home**, {own} % of all bytes in place of {plain}." in LESSON
+    assert f"At home it costs half a point: {own} % of all bytes in place of {plain}." in LESSON
     needles = ahead("rerope-w32-logn-test", SCALED, "needle", 512)
     assert needles[1] < needles[0] < 0 < needles[2]
     assert abs(board("rerope-w32-logn-test", "needle", 512) - board(SCALED, "needle", 512)) < 2
