@@ -37,11 +37,11 @@ __all__ = [
     "random_draws",
     "random_lengths",
     "random_neighbours",
-    "random_octaves",
     "random_order",
     "random_reach",
     "random_sentence",
     "random_spacings",
+    "random_steps",
 ]
 
 COLOURS, MARKERS = (GREY, BLUE, GREEN, ORANGE, PURPLE, RED), "osD^vX"
@@ -77,6 +77,38 @@ def random_sentence(draws: Sequence[Sequence[int]] = DRAWN, places: int = 16) ->
     axis.spines["left"].set_visible(False)
     alt = f"""The words 'the cat saw the cat' as dots on a line of {places} positions, one row for each way to number
         them; a bracket over each 'the cat' says how far the two words are apart. Positions, and the two distances:
+        {"; ".join(said)}."""
+    return figure, alt
+
+
+TRAINED = {
+    "random subset": DRAWN[1:],
+    "equal means": tuple(tuple(step * i for i in range(5)) for step in (0.3, 0.9, 1.8)),
+    "one jump": ((0, 1, 2, 12, 13), (0, 4, 5, 6, 7), (0, 1, 2, 3, 15)),
+}
+
+
+@styled
+def random_steps(places: int = 16) -> tuple[MatplotlibFigure, str]:
+    """A text of the test above three training texts of each sampler; gaps that the test has are thick."""
+    figure, axis = new_figure(height=4.3)
+    row, said = 0.0, []
+    for name, draws in {"at test, all three": [range(places)], **TRAINED}.items():
+        axis.text(-0.3, 0.4 - row, name if row == 0 else f"{name}, in training", fontsize=12)
+        alike = [0.5 < end - begin < 1.5 for draw in draws for begin, end in pairwise(draw)]
+        for draw in draws:
+            for begin, end in pairwise(draw):
+                near = 0.5 < end - begin < 1.5
+                axis.plot([begin, end], [-row, -row], color=GREEN if near else GREY, linewidth=5 if near else 1)
+            axis.plot(draw, [-row] * len(draw), "o", color=BLUE if row else ORANGE, markersize=6)
+            row += 0.6
+        row += 0.7
+        said.append(f"{name}: {sum(alike)} of {len(alike)}")
+    axis.set(xlim=(-0.5, places - 0.5), ylim=(0.8 - row, 1), yticks=[], xticks=range(0, places, 3), xlabel="position")
+    axis.grid(False)
+    axis.spines["left"].set_visible(False)
+    alt = f"""Tokens as dots on a line of {places} positions. On top a text of {places} tokens at test; below it, for
+        each of three ways to number, three training texts of five tokens. Gaps of about 1, as at test, are thick.
         {"; ".join(said)}."""
     return figure, alt
 
@@ -169,24 +201,18 @@ REACHES = {
 
 
 @styled
-def random_reach(
-    samplers: Sequence[str] = ("plain", "random", "exponential", "jump"), length: int = 64, test: int = 512
-) -> tuple[MatplotlibFigure, str]:
-    """How many pairs of a training text are at least that far apart, for each sampler.
-
-    ``samplers`` are keys of ``REACHES``; a number is the parameter α of a beta distribution.
-    """
+def random_reach(length: int = 64, test: int = 512) -> tuple[MatplotlibFigure, str]:
+    """How many pairs of a training text are at least that far apart, for each sampler of ``REACHES``."""
     figure, axis = new_figure(height=4.6)
     d = torch.cat((torch.arange(1, 129), torch.arange(130, 2049, 3)))
     styles, said = ("-", "-", "-", "--", "-.", ":"), []
-    for number, name in enumerate(samplers):
+    for number, name in enumerate(REACHES):
         pairs = pairs_beyond(name, d, length, test=test)
         style = {"color": COLOURS[number], "linestyle": styles[number], "label": REACHES[name]}
         axis.plot(d, pairs.where(pairs > 0, torch.nan), **style)
         at = pairs_beyond(name, torch.tensor([test // 2]), length, test=test)
         said.append(f"{REACHES[name]} {float(at):.3g}")
     axis.axvline(test - 1, color=GREY, linewidth=1, linestyle=":")
-    axis.text(test * 1.04, 3, f"largest\nat test,\n{test - 1}")
     doubling_axis(axis, [2**n for n in range(0, 12, 2)])
     axis.set_yscale("log")
     axis.set_ylim(1e-3, 3e3)
@@ -197,39 +223,6 @@ def random_reach(
     alt = f"""Expected number of pairs of tokens at least so far apart, in one training text of {length} tokens, against
         the distance, both on logarithmic axes; a dotted line marks the largest distance at test, {test - 1}. At
         {test // 2}: {"; ".join(said)}."""
-    return figure, alt
-
-
-OCTAVES = 11  # the last ends at 2,048
-
-
-@styled
-def random_octaves(
-    samplers: Sequence[str] = ("plain", "random", "exponential", "jump"), length: int = 64
-) -> tuple[MatplotlibFigure, str]:
-    """How many pairs of a training text are near and far: between a power of two and the next, for each sampler."""
-    figure, axis = new_figure(height=4.8)
-    starts = 2 ** torch.arange(OCTAVES + 1)
-    said = []
-    for number, name in enumerate(samplers):
-        beyond = pairs_beyond(name, starts, length)
-        pairs = beyond[:-1] - beyond[1:]
-        style = {"color": COLOURS[number], "marker": MARKERS[number], "label": REACHES[name]}
-        axis.plot(range(OCTAVES), pairs.where(pairs > 1e-3, torch.nan), **style)
-        said.append(f"{REACHES[name]}: {', '.join(f'{float(n):.3g}' for n in pairs)}")
-    names = ["1", *(f"{int(start)}–{2 * int(start) - 1}" for start in starts[1:-1])]
-    shown = range(0, OCTAVES, 2)
-    axis.set_xticks(shown, [names[at] for at in shown], fontsize=12)
-    axis.axvline(math.log2(512) - 0.5, color=GREY, linewidth=1, linestyle=":")
-    axis.text(math.log2(512) - 0.4, 3, "beyond\nthe test")
-    axis.set_yscale("log")
-    axis.set_ylim(5e-3, 3e3)
-    axis.set_xlabel("distance")
-    axis.set_ylabel("pairs")
-    legend_below(figure, axis)
-    alt = f"""Expected number of pairs of tokens in one training text of {length} tokens by their distance, both on
-        logarithmic axes: at distance 1 (for equal means up to 2), from 2 to 3, from 4 to 7 and so on up to
-        {2**OCTAVES - 1}; a dotted line after 511, the largest distance at test. From near to far. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -255,7 +248,7 @@ def random_neighbours(
     samplers: Sequence[str] = NEIGHBOURS, hands: Sequence[int] = (0, 8, 14, 22), dim: int = 64
 ) -> tuple[MatplotlibFigure, str]:
     """Where four hands point for the next token, in 150 draws of each sampler, and the mean of it."""
-    figure, axes = new_figure(len(samplers), len(hands), height=1.55 * len(samplers) + 0.3)
+    figure, axes = new_figure(len(samplers), len(hands), height=1.45 * len(samplers) + 0.3)
     frequencies, said = rope_frequencies(dim), []
     circle = torch.linspace(0, 2 * math.pi, 121)
     for row, name in enumerate(samplers):
@@ -306,7 +299,7 @@ def random_lengths(
     stored: Mapping[str, Any], cases: Sequence[tuple[str, str, str]] = CONTROLLED
 ) -> tuple[MatplotlibFigure, str]:
     """Loss against the length of the text. A case is its name, a training and a test of ``random_positions.json``."""
-    figure, axis = new_figure(height=5.0)
+    figure, axis = new_figure(height=4.5)
     said = []
     for number, (name, training, test) in enumerate(cases):
         by_length = losses(stored, training, test)
@@ -318,7 +311,7 @@ def random_lengths(
         said.append(f"{name}: {spoken(mean, 2)}")
     doubling_axis(axis, lengths)
     axis.set_xlabel("length of the text, bytes (trained on 64)")
-    axis.set_ylabel("loss, nats per hidden byte")
+    axis.set_ylabel("nats per hidden byte")
     legend_below(figure, axis)
     alt = f"""Loss at hidden bytes against the length of the text, {lengths[0]} to {lengths[-1]} bytes, mean over the
         seeds with bars from best to worst; dashed, trained on 0, 1, 2 and changed only at test. In nats, shortest to
@@ -345,7 +338,7 @@ def gaps_by_step(steps: Sequence[float], length: int = 64, places: int = 2048) -
 @styled
 def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigure, str]:
     """Loss on 64 bytes against the step between their positions, and the gaps of each training."""
-    figure, (above, below) = new_figure(height=6.0, rows=2, sharex=True, height_ratios=(2, 1))
+    figure, (above, below) = new_figure(height=5.2, rows=2, sharex=True, height_ratios=(2, 1))
     names = {"plain": "0, 1, 2, …", "random": "random subset", "equal-mean": "equal means"}
     said = []
     for number, (training, name) in enumerate(names.items()):
@@ -359,7 +352,7 @@ def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigu
     doubling_axis(above, steps)
     doubling_axis(below, steps)
     below.set_xlabel("step between neighbours, 64 bytes")
-    above.set_ylabel("loss, nats per hidden byte")
+    above.set_ylabel("nats per hidden byte")
     below.set_ylabel("% of gaps\nin training")
     below.set_ylim(0, 105)
     legend_below(figure, above)
@@ -477,8 +470,8 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int =
         With 0, 1, 2 all rows are the same short block at the left."""
     caption = f"""N tokens of a training text, numbered ten times, a row each. The line has P = {SPACE} positions here,
         so that N = 16 has about the gaps of the question, and N = 64 a quarter of them. Neighbours are about 1 apart
-        between ½ and 1½; look at the first {NEAR} positions to see them. Which way to number shows the whole line, and
-        which keeps neighbours neighbours? (The last two ways are explained below.)"""
+        between ½ and 1½; look at the first {NEAR} positions to see them. (Red triangle: the text goes on.) Which way to
+        number shows the whole line, and which keeps neighbours neighbours? (The last two ways are explained below.)"""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Choice("shown", "Positions", {SPACE: f"0 to {SPACE - 1}", NEAR: f"0 to {NEAR - 1}"}, shown),

@@ -482,6 +482,7 @@ def scoreboard_cuts(
     metrics: Sequence[str] = ("far copies", "needle"),
     length: int = 512,
     all_against: str | None = None,
+    seeds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[MatplotlibFigure, str]:
     """Rows beside their own weights behind a window: a filled dot and a hollow diamond for each, a panel a metric.
 
@@ -491,6 +492,7 @@ def scoreboard_cuts(
         metrics: a panel for each.
         length: of the lines that are read.
         all_against: a row that is a dotted line in each panel.
+        seeds: of some rows, small dots in the first panel.
 
     Raises:
         ValueError: rows that the table does not have.
@@ -504,6 +506,9 @@ def scoreboard_cuts(
             whole, cut = (measured(lines, each, metric, length)[0] for each in (row, control))
             _dumbbell(axis, place, {"no farther than 64 back": cut, "all that is there": whole}, "D", ORANGE)
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
+            if seeds and row in seeds and metric == metrics[0]:
+                axis.plot(seeds[row], [place + 0.3] * len(seeds[row]), ".", color=BLUE)
+                said.append(f"its seeds {spoken(seeds[row], 0)}")
         if all_against is not None:
             axis.axvline(measured(lines, all_against, metric, length)[0], color=GREY, linestyle=":", linewidth=2)
         _name_lines(axis, [name for name, _ in names.values()])
