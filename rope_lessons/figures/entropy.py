@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.patches import FancyArrowPatch
 from torch import Tensor
 
 from rope_lessons.entropy import attention_entropy
@@ -32,6 +33,7 @@ __all__ = [
     "attention_rows",
     "entropy_heads",
     "entropy_lengths",
+    "entropy_lookup",
     "entropy_needle",
     "entropy_of_heads",
     "entropy_share",
@@ -182,6 +184,48 @@ def attention_rows(rows: Mapping[str, tuple[Tensor, int]]) -> tuple[MatplotlibFi
     alt = f"""Rows of attention: the weight that one query gives to each key of a text, on a logarithmic axis, the key
         that it needs in blue. {"; ".join(said)}. All others are grey. Where the blue key has most of the
         weight it stands far above them; where it has not, it is lost among them."""
+    return figure, alt
+
+
+@styled
+def entropy_lookup(
+    hidden: str, asked: str, cases: Mapping[str, tuple[float, float, float]], apart: int = 4
+) -> tuple[MatplotlibFigure, str]:
+    """How two layers find a hidden digit: two arrows to the first letter of each copy, and one across.
+
+    Args:
+        hidden, asked: the two copies; the second has one character for each before the digit that is asked for.
+        cases: by title, percent of the weight that the first layer gives from that digit and from the last character
+            of ``asked`` to the first letter of its own copy, and the second layer from this to the digit.
+        apart: characters between the copies.
+    """
+    figure, axes = new_figure(len(cases), 1, height=1.5 * len(cases))
+    at, begin = len(asked), len(hidden) + apart
+    query = begin + at - 1
+    said = []
+    for axis, (title, weights) in zip(axes, cases.items(), strict=True):
+        for x, letter in [*enumerate(hidden), *enumerate(asked + "?", begin)]:
+            strong, quiet = x in (0, at, begin, query), letter == "?"
+            axis.text(x, 0, letter, ha="center", va="center", family="monospace", fontsize=13,
+                      weight="bold" if strong else "normal", color=GREY if quiet else "black")  # fmt: skip
+        axis.text(begin - apart / 2 - 0.5, 0, "…", ha="center", va="center", color=GREY, fontsize=13)
+        arrows = ((at, 0, -1, ORANGE), (query, begin, -1, ORANGE), (query, at, 1, BLUE))
+        for weight, (start, end, side, color) in zip(weights, arrows, strict=True):
+            bend, y = 2.4 * side / (start - end), 0.28 * side  # all are as high
+            axis.add_patch(
+                FancyArrowPatch((start, y), (end, y), connectionstyle=f"arc3,rad={bend}", arrowstyle="-|>", color=color,
+                                mutation_scale=12, linewidth=0.5 + weight / 20, shrinkA=0, shrinkB=0)
+            )  # fmt: skip
+            layer = 1 if side < 0 else 2
+            axis.text((start + end) / 2, 1.5 * side, f"layer {layer}: {weight:.0f} %", ha="center", va="center")
+        axis.set(xlim=(-0.8, begin + at + 0.8), ylim=(-1.8, 1.8), title=title)
+        axis.axis("off")
+        digit, asks, found = weights
+        said.append(f"{title}: {digit:.0f} % and {asks:.0f} % in layer 1, {found:.0f} % in layer 2")
+    alt = f"""The text {hidden}, and further on {asked}, in {len(cases)} panels. In the first layer an arrow leads from
+        the digit {hidden[at]} at the end of the first copy back to its first letter, and one from the {asked[-1]} at
+        the end of the second to its own. In the second layer one leads from that {asked[-1]} to the digit. Their
+        weights, {"; ".join(said)}."""
     return figure, alt
 
 
@@ -379,8 +423,9 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
         to 1.2 with it, and all that are there as a dotted line."""
     caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. They meet at the upright line, at 64
         keys, the training length. Dotted grey: all keys there are. Give the others a spread, and some of them shout
-        back: the needle has to stand out by more, and for a long enough text no margin is enough. Then set the needle
-        to 0 and the spread to 1: this head looks at ever more keys, with the scale too."""
+        back: the needle has to stand out by more, and for a long enough text no margin is enough (try 5.9 and 1.2).
+        Then set the needle to 0 and the spread to 1: up to here, this head looks at ever more keys, with the scale
+        too."""
     knobs = (
         Knob("needle", "needle’s score", 0, 12, needle, 0.1),
         Knob("spread", "others’ spread", 0, 1.2, spread, 0.1),

@@ -217,11 +217,10 @@ def test_the_crowd_grew_less_than_the_score_fell():
     assert round(large - small, 1) == 0.7 < 0.15 * (near - far)
     assert large < small + math.log(511 / 63)
     assert 5 < (near + small) - (far + large) < 5.6
-    assert "Dilution in this head is the smaller loss" in LESSON
-    line, asked = 'key = "43784"', 'key = "4378?'
-    assert (line.index('4"') - line.index("k"), asked.index("?") - 1 - asked.index("k")) == (11, 10)
-    assert "leaves 59 % (before rounding). Measured are 3.3 and 7.0, which leave 2 %: the digit's own score" in LESSON
-    assert "this is why the crowd had hardly grown" in LESSON
+    assert "Dilution in the second layer is the smaller loss" in LESSON
+    assert "which leaves 59 % (before rounding)." in LESSON
+    assert "Measured are 3.3 and 7.0, which leave 2 %: the digit's own score has fallen by more than 5." in LESSON
+    assert "A blurred query scores the hay lower, too, so the crowd has hardly grown" in LESSON
     assert "(The digit of the first picture, with 92 %, would come down to 59 % in the same way" in LESSON
     assert round(0.92 / 0.08 * 63 / 511, 2) == 1.42
     assert "only half of the story" not in LESSON
@@ -254,16 +253,16 @@ def test_most_heads_are_peaked():
     home, spread = keys(MENDED)
     _, held = keys(WITH_LOG_N)
     assert int((home < 5).sum()) == 13
-    medians = [round(float(keys.quantile(0.5)), 1) for keys in (home, spread, held)]
-    assert medians == [2.6, 7.5, 2.4]
+    assert int((spread >= 9.8).sum()) == 8 == int((spread < 5.1).sum())  # half of them
     assert bool((spread > home).all())
     wider = held - home
     assert int((wider <= 0.25).sum()) == 11  # the others by 4 keys and more
     assert float(wider[wider > 0.25].min()) > 4
     others = sorted(round(float(keys)) for keys in held[wider > 0.25])
     assert (len(others), others[0], others[-1]) == (5, 7, 44)
-    assert "each looks at more, the median at 7.5 instead of 2.6. With log n the median is 2.4: eleven heads" in LESSON
-    assert "and five spread all the same, the narrowest of them to 7 keys, the widest to 44." in LESSON
+    assert "each looks at more, half of them at 10 or more" in LESSON
+    assert "With log n eleven heads are at most a quarter of a key wider than at home" in LESSON
+    assert "Five spread all the same, the narrowest of them to 7 keys, the widest to 44." in LESSON
 
 
 def test_the_heads_are_drawn_in_keys():
@@ -366,18 +365,28 @@ def test_peaked_heads_stay_nearly_as_wide():
     assert abs(math.sqrt(math.log(64)) - 2) < 0.05  # the border that the lesson gives
     assert math.exp(5) == pytest.approx(148, abs=0.5)
     assert math.log(8 * 4096, 4096) == pytest.approx(1.25)
-    assert "(at 1.25 for $N = 4096$: YaRN is the sharper one for every $N$ above 148)" in LESSON
+    assert "At $\\kappa = 8$ and $N = 4096$ it is 1.46 against 1.25" in CHAPTER
 
 
 def test_both_sides_are_blurred():
     """The cells of the lesson, and their means over sixteen texts: it is no peculiarity of the one that is shown."""
     made = run_cells(BOOK / "06_entropy.md", "clear")
-    made["first"] = {name: [round(x.item()) for x in of] for name, of in made["first"].items()}
-    assert made["first"] == {"64 bytes": [79, 60], "512 bytes": [33, 20], "512 bytes, log n†": [65, 62]}
+    shown = {name: [round(x) for x in of] for name, of in made["first"].items()}
+    assert shown == {
+        "64 bytes": [79, 60, 92],
+        "512 bytes": [33, 20, 2],
+        "512 bytes, log n† in layer 1 alone": [65, 62, 63],
+    }
+    assert "its arrows fall from 79 % to 33 %, and from 60 % to 20 %" in LESSON
+    assert (
+        made["watched"](512, made["only"](0, 1, 2, 3))[0][:2] == made["first"]["512 bytes, log n† in layer 1 alone"][:2]
+    )
     shown = {name: made["patched"](at) for name, at in made["clear"].items()}
+    assert [round(share) for *_, share in shown.values()] == [2, 2, 12, 9, 62]
     nothing, hay, digit_, query, both = ([round(x, 1) for x in of[:2]] for of in shown.values())
     assert hay == nothing == [3.3, 7.0]
     assert (digit_, query, both) == ([5.0, 7.0], [5.9, 8.2], [8.6, 8.2])
+    assert "It takes both." in LESSON
     found = []
     for text in made["texts"]:
         made["tokens"] = passkey_windows(text[None, :513], depth=0.5)
@@ -387,7 +396,46 @@ def test_both_sides_are_blurred():
     nothing, hay, digit_, query, both = (mean(of) for of in zip(*found, strict=True))
     assert abs(hay - nothing) < 0.1
     assert [round((one - nothing) / (both - nothing), 1) for one in (digit_, query)] == [0.3, 0.5]
-    assert "The digit alone brings the score a third of the way back, the query half, both all of it" in LESSON
+
+
+def test_the_picture_of_the_two_layers():
+    """Its arrows are as wide as their weights, and stand on the letters that the text has there."""
+    hidden, asked = 'key = "43784"', 'key = "4378'
+    tokens = passkey_windows(live.windows()[:1, :513], depth=0.5)
+    text = bytes(tokens[0].tolist()).decode()
+    assert hidden in text
+    assert text.endswith(hidden[:-1])
+    assert text[:-1].endswith(asked)
+    drawn = figures.entropy_lookup(hidden, asked, {"near": (80.0, 60.0, 90.0), "far": (30.0, 20.0, 2.0)})
+    assert "near: 80 % and 60 % in layer 1, 90 % in layer 2; far: 30 % and 20 % in layer 1, 2 % in layer 2" in drawn.alt
+    near, far = drawn.figure.axes
+    for axis, weights in ((near, (80, 60, 90)), (far, (30, 20, 2))):
+        assert [arrow.get_linewidth() for arrow in axis.patches] == [0.5 + weight / 20 for weight in weights]
+        assert [text.get_text() for text in axis.texts if "layer" in text.get_text()] == [
+            f"layer {layer}: {weight} %" for layer, weight in zip((1, 1, 2), weights, strict=True)
+        ]
+    letters = {text.get_position()[0]: text.get_text() for text in near.texts if text.get_position()[1] == 0}
+    ends = [arrow._posA_posB for arrow in near.patches]  # where they begin and end
+    assert [letters[start[0]] + letters[end[0]] for start, end in ends] == ["4k", "8k", "84"]
+
+
+def test_the_second_layer_looks_for_a_place():
+    """With four other digits in the question it still finds the fifth place; without the k of the question, not."""
+    places, lost = [], []
+    for text in live.windows()[:16]:
+        tokens = passkey_windows(text[None, :65], depth=0.5)[:, :-1]
+        written = bytes(tokens[0].tolist())
+        hidden, asked = written.index(b'key = "'), written.rindex(b'key = "')
+        wrong, without = tokens.clone(), tokens.clone()
+        wrong[0, asked + 7 :] = (wrong[0, asked + 7 :] - 48 + 5) % 10 + 48
+        assert not (wrong == tokens)[0, asked + 7 :].any()
+        without[0, asked] = ord("z")
+        for found, changed in ((places, wrong), (lost, without)):
+            found.append(attended((MENDED,) * 4, changed)[0][1, 0, 0, -1, hidden + 11].item())
+    assert round(100 * places[0]) == 94 == round(100 * mean(places))
+    assert min(places) > 0.9
+    assert max(lost) < 0.5
+    assert "ask with four wrong digits, and the 4 still gets 94 %" in LESSON
 
 
 def test_a_needle_needs_two_heads_of_the_first_layer():
@@ -407,9 +455,8 @@ def test_a_needle_needs_two_heads_of_the_first_layer():
         hook.remove()
         return round(48 * found / 100)
 
-    told = "22 of 48 needles are found, in the first-named 23, in the other 33, in both 46"
     assert [needles(), needles(1), needles(3), needles(1, 3)] == [22, 23, 33, 46]
-    assert told in LESSON
+    assert "with log n† in these two alone, 46 of 48 needles are found" in LESSON
     looks = []  # each digit of 16 needles at home, at the k of its key: only the last two do
     for text in texts:
         tokens = passkey_windows(text[None, :65], depth=0.5)
@@ -442,6 +489,9 @@ def test_paired_differences_of_the_lesson():
 
     assert gain("llama3", "far copies") == (2.1, 1.4, 2.8)
     assert gain("rerope-w32", "natural") == (1.3, 0.7, 1.9)
+    assert "only 8 % are found even at home" in LESSON
+    home = [BOARD.where(rung="small", row=row, metric="needle", length=64)["mean"][0] for row in ("rope", "llama3")]
+    assert [round(100 * value) for value in home] == [99, 8]  # the same weights
     assert "far copies gain 2.1 points (1.4 to 2.8, paired byte for byte)" in LESSON
     gained, low, high = gain("rerope-w32", "needle")
     assert f"the needles go from 27 % to 88 %, {gained:.0f} points ({low:.0f} to {high:.0f})" in LESSON
