@@ -37,6 +37,7 @@ __all__ = [
     "rerope_cache",
     "rerope_corner",
     "rerope_coverage",
+    "rerope_handed",
     "rerope_lengths",
     "rerope_mark",
     "rerope_matrix",
@@ -129,6 +130,28 @@ def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigur
 
 
 @styled
+def rerope_handed(found: Mapping[str, Sequence[Sequence[float]]]) -> tuple[MatplotlibFigure, str]:
+    """For each name a panel: of each digit of a needle, how far it is found and how often it is read, in percent."""
+    figure, axes = new_figure(2, 2, height=3.7, sharex=True, sharey=True)
+    said = []
+    for axis, (name, pair) in zip(axes.flat, found.items(), strict=True):
+        for side, color, label, values in zip((-0.2, 0.2), (ORANGE, BLUE), ("found", "read"), pair, strict=True):
+            axis.bar([digit + side for digit in range(1, 6)], values, width=0.36, color=color, label=label)
+            said.append(f"{name}, {label}: {spoken(values, 0)}")
+        axis.set_title(name)
+        axis.set(ylim=(0, 105), yticks=[0, 50, 100], xticks=range(1, 6))
+        axis.grid(axis="x", visible=False)
+    for axis in axes[1]:
+        axis.set_xlabel("digit")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("%")
+    legend_below(figure, axes[0, 0])
+    alt = f"""Four panels, by what the second layer is handed. In each, for the five digits, how much of a head's weight
+        the digit gets (found) and how many answers are right (read), in percent. {"; ".join(said)}."""
+    return figure, alt
+
+
+@styled
 def rerope_corner(window: int = 16, slope: float = 1 / 8, sigma: float = 8.0) -> tuple[MatplotlibFigure, str]:
     """Leaky ReRoPE and its smoothed form around the window, and the slope of each."""
     figure, axes = new_figure(2, 1, height=6.0, sharex=True)
@@ -151,9 +174,9 @@ def rerope_corner(window: int = 16, slope: float = 1 / 8, sigma: float = 8.0) ->
 
 @styled
 def rerope_relatives(
-    window: int = 16, group: int = 8, chunk: int | None = None, query: int = 118
+    window: int = 16, group: int = 8, chunk: int = 24, query: int = 118
 ) -> tuple[MatplotlibFigure, str]:
-    """The distances that one query is shown: Leaky ReRoPE, Self-Extend, and with ``chunk`` dual chunk attention."""
+    """The distances that one query is shown: Leaky ReRoPE, Self-Extend, dual chunk attention."""
     figure, axis = new_figure(height=3.4)
     key = torch.arange(query + 1)
     distance = query - key
@@ -161,19 +184,16 @@ def rerope_relatives(
     self_extend = torch.where(distance < window, distance, grouped)
     axis.plot(distance, leaky_distance(distance, window, 1 / group), color=GREY, label=f"Leaky, k = {group}")
     axis.plot(distance, self_extend, "o", color=BLUE, markersize=3, label=f"Self-Extend, G = {group}")
-    saw = ""
-    if chunk:
-        dual = _dual_chunk_distances(query + 1, chunk, chunk + window)[query]
-        axis.plot(distance, dual, "^", color=ORANGE, markersize=3, label="dual chunk")
-        saw = f"""Dual chunk attention follows the diagonal through the query's chunk and the next {window} tokens of
-            the chunk before, and then goes up and down like a saw, between {int(dual[: -2 * chunk].min())} and
-            {int(dual.max())}, one tooth for each chunk of {chunk}."""
+    dual = _dual_chunk_distances(query + 1, chunk, chunk + window)[query]
+    axis.plot(distance, dual, "^", color=ORANGE, markersize=3, label="dual chunk")
     axis.set_xlabel(f"distance in the text, from query {query}")
     axis.set_ylabel("distance shown")
     legend_below(figure, axis, columns=3)
     alt = f"""The distance that RoPE is shown against the distance in the text, for query {query}. Leaky ReRoPE is a
         line with a bend at {window}. Self-Extend is a row of points: on the line up to {window - 1}, then a staircase
-        with steps of {group} beside it. {saw}"""
+        with steps of {group} beside it. Dual chunk attention follows the diagonal through the query's chunk and the
+        next {window} tokens of the chunk before, then goes up and down like a saw, between
+        {int(dual[: -2 * chunk].min())} and {int(dual.max())}, one tooth for each chunk of {chunk}."""
     return figure, alt
 
 
@@ -445,7 +465,7 @@ def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
         the slope 1 every cell holds the true distance, and the ten cells with 6 to 9 in the corner are marked as never
         seen. With a window of 0 and the slope 1/2 no cell is unseen, but the nine neighbours are marked as squeezed:
         they are shown half a step apart."""
-    caption = f"""A model trained on {TRAINED} tokens reads {TOKENS}, here with ReRoPE. Slope 1 is plain RoPE. Window 0
+    caption = f"""A model trained on {TRAINED} tokens reads {TOKENS}, first with ReRoPE. Slope 1 is plain RoPE. Window 0
         and slope 1/2 is PI: nothing unseen, and every neighbour at half a step. What is the largest slope that leaves
         no cell unseen, with a window of 3, and of 1?"""
     knobs = (
@@ -461,14 +481,14 @@ LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and th
 HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
 MARK, BENT = "#f5c97a", 8  # the tint of what is marked; the window that is too short
-STATES: dict[str | int | float, tuple[str, str, str, str]] = {  # button, what the digit carries, what is wanted, result
-    "whole": ("as trained", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48', "Found. The next digit is 2."),
-    "crowd": ("too many keys", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48', "Found, and no longer legible."),
-    "bent": ("w = 8", 'carries: after ?y␣=␣"48', 'wants: after ?ey␣=␣"48', "Lost. The two no longer match."),
+STATES: dict[str | int | float, tuple[str, str, str]] = {  # button, what the digit carries, what is wanted
+    "whole": ("as trained", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48'),
+    "crowd": ("too many keys", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48'),
+    "bent": ("w = 8", 'carries: after ?y␣=␣"48', 'wants: after ?ey␣=␣"48'),
 }
 MARK_SCRIPT = """
     for (const part of svg.querySelectorAll("[data-state]"))
-      part.toggleAttribute("hidden", !part.dataset.state.split(" ").includes(value.state));
+      part.toggleAttribute("hidden", part.dataset.state !== value.state);
 """
 
 
@@ -496,9 +516,23 @@ def _arcs(places: Sequence[int], look: str) -> str:
     return f'<path d="{paths}" fill="none" {look}/>'
 
 
-def rerope_mark(state: str = "whole") -> Explorable:
+def _bars(values: Sequence[float]) -> str:
+    """Two bars below the drawing, in percent."""
+    return "".join(
+        f'<text x="{BYTES_LEFT}" y="{y + 13}">{name}</text><text x="{60 + 2.4 * value:.0f}" y="{y + 13}">'
+        f'{value:.0f} %</text><rect x="54" y="{y}" width="{2.4 * value:.0f}" height="16" fill="{tint}"/>'
+        for y, name, tint, value in zip((296, 320), ("found", "read"), (ORANGE, BLUE), values, strict=True)
+    )
+
+
+def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -> Explorable:
     """How the third digit of a needle is found: what the first layer writes onto it, what the question looks for, and
-    what is left where too many keys are seen or near distances are bent. A drawing; nothing in it is measured."""
+    what is left where too many keys are seen or near distances are bent. A drawing, with two measurements below.
+
+    Args:
+        measured: for each state how far that digit is found and how often it is read, in percent.
+        state: at the start.
+    """
     near, far = range(THIRD - BENT + 1, THIRD), range(THIRD - BENT + 1)
     sure, unsure, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 2), (RED, 2), (GREY, 1)))
     x, ask = _center(THIRD), _center(len(QUESTION) - 2)
@@ -515,34 +549,33 @@ def rerope_mark(state: str = "whole") -> Explorable:
     }
     words = "".join(
         f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn[str(name)]}'
+        f'<path d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" stroke-width="3" '
+        f'stroke="{RED if name == "bent" else GREEN}" stroke-dasharray="{"3 6" if name == "bent" else "none"}"/>'
         f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">{html.escape(carries)}</text>'
         f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">{html.escape(wants)}</text>'
-        f'<text x="180" y="{ASK_TOP + 70}" text-anchor="middle" font-weight="bold">{verdict}</text></g>'
-        for name, (_, carries, wants, verdict) in STATES.items()
+        f"{_bars(measured[str(name)])}</g>"
+        for name, (_, carries, wants) in STATES.items()
     )
-    matched, unmatched = state != "bent", state == "bent"
     svg = (
-        '<svg viewBox="0 0 360 324" style="width:100%;max-width:380px;height:auto;background:none;display:block;'
+        '<svg viewBox="0 0 360 342" style="width:100%;max-width:380px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes what stands before</text>'
         f"{_row_of_bytes(LINE, LINE_TOP, THIRD)}{words}"
         f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
-        f'<path data-state="whole crowd"{"" if matched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
-        f'stroke="{GREEN}" stroke-width="3"/>'
-        f'<path data-state="bent"{"" if unmatched else HIDDEN} d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" '
-        f'stroke="{RED}" stroke-width="2" stroke-dasharray="3 6"/>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 109}" font-size="13">shown 32 away</text>'
         f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
         "</svg>"
     )
-    alt = """Two lines of bytes. Above, the hidden line with its number; the ten bytes before its third digit, a 2, send
-        arrows to that digit, which then carries them. Below, the question, the same line up to its second digit; its
-        last byte looks for a byte that carries the same, and finds the 2, at whatever distance. With too many keys the
-        arrows are pale among many others; the digit is found, but there is a question mark in its place. With w = 8 the
-        farthest bytes share one distance with everything before them, three in the line above and two in the question;
-        what is wanted is not what is carried, and nothing is found."""
-    caption = """A drawing of the idea, not measured; the two failures are measured below. The hidden line above, the
-        question below, any number of bytes between them. ↵ is the line's end, ␣ a blank."""
+    said = "; ".join(f"{STATES[name][0]} {spoken(values, 0)}" for name, values in measured.items())
+    alt = f"""Two lines of bytes. Above, the hidden line with its number; the ten bytes before its third digit, a 2,
+        send arrows to that digit, which then carries them. Below, the question, the same line up to its second digit;
+        its last byte looks for a byte that carries the same, and finds the 2, at whatever distance. With too many keys
+        the arrows are pale among many others, and in place of the 2 stands a question mark. With w = 8 the farthest
+        bytes share one distance with everything before them, three in the line above and two in the question. Two bars
+        below, found and read, in percent: {said}."""
+    caption = """A drawing. The bars are measured, for the third digit, at ¾ of 64 bytes (too many keys: of 512): found,
+        the weight of layer 2's best head on it; read, the right answers. One seed, 16 questions. ↵ is the line's end,
+        ␣ a blank."""
     buttons = Choice("state", "layer 1", {name: button for name, (button, *_) in STATES.items()}, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
