@@ -263,7 +263,7 @@ def looking(training: str, texts: Tensor) -> Iterator[dict]:
         if way == "cut":
             most = int(heads[:, 0].argmax())
         shares = [round(100 * x, 1) for x in (*heads[most].tolist(), heads[:, 1].mean().item())]
-        layer, head = divmod(most, RUNGS["small"].config.heads)
+        layer, head = divmod(most, len(seen[0]))
         yield {
             "seed": 0, "training": training, "way": way, "documents": len(texts), "layer": layer, "head": head,
             **dict(zip(("needle", "far", "far, all heads"), shares, strict=True)), "right": round(100 * right, 1),

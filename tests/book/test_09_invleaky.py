@@ -437,7 +437,7 @@ def test_the_gaps_do_it():
 def test_without_log_n_the_needles_go_again():
     plain = "invleaky-moving"
     both = *by_seed(plain).values(), *(by_seed(MOVING)[seed] for seed in by_seed(plain))
-    assert "find fewer**: {:.0f}, {:.0f} and {:.0f} %, not {:.0f}, {:.0f} and {:.0f}.".format(*both) in LESSON
+    assert "find fewer**: {:.0f}, {:.0f} and {:.0f} % in place of {:.0f}, {:.0f} and {:.0f}.".format(*both) in LESSON
     _, low, high = ahead(MOVING, plain, "needle")
     assert low < 0 < high
     found, left = (mean(right(row, "needle 1").values()) for row in (MOVING, plain))
