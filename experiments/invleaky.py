@@ -7,6 +7,8 @@ Takes about 45 minutes on one CPU core: 90 to 200 s for each of 20 models.
 Writes invleaky.json. Three seeds of the main settings beside the RoPE models of chapters 03 and 06, and one seed of the
 variants; and what rounding costs, to the distances that training visited and to others as coarse, on these models and
 on one of the scoreboard, which reads sixteen of its own test texts; and what every seed of the scoreboard's rows finds.
+Of two trainings of the scoreboard, with gaps and without, the head that copies a needle from right before the question:
+where it looks, with all keys, with the far ones rounded, and with the near ones alone.
 The other test text is every fourth piece of that of chapter 03, as in chapter 08.
 """
 
@@ -29,6 +31,7 @@ from experiments.result import Result
 from experiments.scoreboard_jobs import STORED, kept_model
 from experiments.trained import Models, about, attend_fast, evaluation_windows, measure, surroundings
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
+from rope_lessons.lab.table.passkey import DIGITS
 from rope_lessons.models import byte_lm
 from rope_lessons.scoreboard import hits, live, table
 from rope_lessons.scoreboard.recipe import RUNGS
@@ -41,6 +44,7 @@ LENGTHS = (64, 128, 256, 512)
 WINDOW, SLOPE, BASE = 16, 16, 80_000.0  # the rule of article 13 for N = 64 and a factor of 8, and its larger base
 SHIFTS = (0, 2, 4, 6, 8)  # of the staircases
 ROUNDED, TEXTS = "invleaky-w16-logn", 16  # its training that is rounded, and on how many of its texts
+FILLED, DIGIT = "invleaky-moving-logn", 14  # that without gaps; how far back the nearest needle's digits are
 BY_SEED = {
     "invleaky-w16-logn": "invleaky-w16-logn",
     "invleaky-moving-logn": "invleaky-moving-logn",
@@ -49,6 +53,7 @@ BY_SEED = {
     "invleaky-quarter-gaps-logn": "invleaky-quarter-gaps-logn",
     "invleaky-four-slopes-logn": "invleaky-four-slopes-logn",
     "invleaky-moving": "invleaky-moving",
+    "invleaky-moving-logn-window": "invleaky-moving-logn",
     "rerope-w32-logn-test": "rope",
 }  # its rows of which the chapter draws each seed, and their trainings
 PLACES = ("needle 0", "needle 0.5", "needle 1")  # farthest, in the middle, and right before the question
@@ -220,6 +225,51 @@ def of_the_scoreboard(training: str, texts: Tensor) -> Iterator[dict]:
         yield {"seed": 0, "training": training, "way": way, "documents": len(texts), "length": length, **found}
 
 
+def attend_and_note(
+    q: Tensor, k: Tensor, v: Tensor, row: Scheme, attend: Callable[..., Tensor], seen: list[Tensor], **_: Any
+) -> Tensor:
+    """Attention, and into ``seen`` what each head gives, when digits are asked for, to the needle and to far keys."""
+    shares = []
+    for some in range(0, len(q), TEXTS):  # weights take memory
+        asked, keys = q[some : some + TEXTS], k[some : some + TEXTS]
+        units = torch.eye(LONG).to(v).expand(*keys.shape[:3], -1)  # values that are unit vectors: out come weights
+        given = attend(asked, keys, units, row)
+        for at in range(LONG - DIGITS, LONG):
+            back = given[:, :, at, : at + 1].flip(-1)  # by distance
+            shares.append(torch.stack([back[..., DIGIT : DIGIT + 2].sum(-1), back[..., N:].sum(-1)], -1))
+    seen.append(torch.cat([share.mean(dim=0, keepdim=True) for share in shares]).mean(dim=0))
+    return attend(q, k, v, row)
+
+
+def looking(training: str, texts: Tensor) -> Iterator[dict]:
+    """Where seed 0 of a training looks when it is asked for the needle right before the question, in percent.
+
+    Of all heads that one which gives the most to the digit that is asked for, or to the byte before it, when it sees no
+    key farther than 64 back; and the mean of all heads.
+    """
+    model, plain = kept_model(training), scheme("rope", dim=RUNGS["small"].config.head_dim, scale=LOG)
+    ways: dict[str, tuple[Scheme, Callable[..., Tensor]]] = {
+        "cut": (replace(plain, visible_window=N), attention),  # first: it chooses the head
+        "rope": (plain, attention),
+        "rounded, 0": (plain, attend_snapped),
+        "rounded, 8": (plain, partial(attend_snapped, shift=SLOPE // 2)),
+    }
+    most = 0
+    for way, (row, attend) in ways.items():
+        seen: list[Tensor] = []
+        noted = partial(attend_and_note, attend=attend, seen=seen)
+        right = live.digits(model, row, texts, LONG, (1.0,), attend=noted).all(dim=2).double().mean().item()
+        heads = torch.stack(seen).flatten(0, 1)
+        if way == "cut":
+            most = int(heads[:, 0].argmax())
+        shares = [round(100 * x, 1) for x in (*heads[most].tolist(), heads[:, 1].mean().item())]
+        layer, head = divmod(most, len(seen[0]))
+        yield {
+            "seed": 0, "training": training, "way": way, "documents": len(texts), "layer": layer, "head": head,
+            **dict(zip(("needle", "far", "far, all heads"), shares, strict=True)), "right": round(100 * right, 1),
+        }  # fmt: skip
+
+
 def each_seed(folder: Path = STORED / "small") -> Iterator[dict]:
     """Percent right at 512 for every seed of the scoreboard's rows, from its stored bits."""
     questions = table.questions(live.windows(), Settings(), Settings().lengths)
@@ -250,7 +300,7 @@ def result_of(models: Models, name: str, seed: int, windows: Tensor) -> list[dic
     return list(rows_of(model, windows, name, plan))
 
 
-def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, texts: Tensor, out: Path, fresh: bool) -> None:
+def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, every: Tensor, out: Path, fresh: bool) -> None:
     settings = {
         "config": asdict(models.config(CONFIG)),
         "window": WINDOW,
@@ -261,7 +311,7 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, texts: Te
         out / "invleaky.json",
         "invleaky",
         settings,
-        {"rows": [], "staircases": [], "rounded": [], "each_seed": []},
+        {"rows": [], "staircases": [], "rounded": [], "looking": [], "each_seed": []},
         fresh,
     )
     for name, seed in jobs(seeds):
@@ -275,7 +325,10 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, texts: Te
                 model = models.byte_model(seed, MAIN[name])
                 result.add(staircases=[{**labels, **row} for row in staircases_of(model, windows)])
     if result.lacks("rounded", training=ROUNDED):
-        result.add(rounded=of_the_scoreboard(ROUNDED, texts))
+        result.add(rounded=of_the_scoreboard(ROUNDED, every[:TEXTS]))
+    for training in (ROUNDED, FILLED):
+        if result.lacks("looking", training=training):
+            result.add(looking=looking(training, every))
     for row in each_seed():
         if result.lacks("each_seed", row=row["row"], seed=row["seed"]):
             result.add(each_seed=[row])
@@ -286,9 +339,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = command.trained_parser("experiments invleaky", __doc__, SEEDS)
     options = command.parse(parser, arguments)
     models, windows = Models(options.models, options.steps), evaluation_windows(options.windows, every=4)
-    texts = live.windows()[: options.windows or TEXTS]
+    every = live.windows()[: options.windows]
     return command.run(
-        parser.prog, lambda: measure_all(options.seeds, models, windows, texts, options.out, options.fresh)
+        parser.prog, lambda: measure_all(options.seeds, models, windows, every, options.out, options.fresh)
     )
 
 

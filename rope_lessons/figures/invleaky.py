@@ -39,6 +39,7 @@ __all__ = [
     "invleaky_dials",
     "invleaky_filled",
     "invleaky_lengths",
+    "invleaky_looking",
     "invleaky_maps",
     "invleaky_matrices",
     "invleaky_plane",
@@ -148,7 +149,7 @@ def invleaky_visited(
 
 @styled
 def invleaky_alias(
-    pair: int = 3, dim: int = 64, window: int = 16, slope: int = 16, until: int = 144
+    pair: int = 2, dim: int = 32, window: int = 16, slope: int = 16, until: int = 144
 ) -> tuple[MatplotlibFigure, str]:
     """The cosine of one pair over the far distances, and the slow one that passes through the same visited points."""
     figure, axis = new_figure(height=3.6)
@@ -300,15 +301,19 @@ def invleaky_seeds(
     said = []
     for number, (column, place) in enumerate(places.items()):
         style: dict[str, Any] = {"color": (BLUE, GREY, ORANGE)[number], "marker": "osD"[number]}
-        for at, (row, name) in enumerate(names.items()):
+        for at, row in enumerate(names):
             found, height = rows.where(row=row)[column], at + 0.22 * (number - 1)
             axis.plot([min(found), max(found)], [height, height], color=style["color"], linewidth=1)
             axis.plot(found, [height] * len(found), linestyle="none", markersize=5, alpha=0.5, **style)
             axis.plot(fmean(found), height, markersize=10, linestyle="none", label=None if at else place, **style)
-            said.append(f"{name}, {place}: {spoken(found, 0)}")
+            said.append(f"{names[row]}, {place}: {spoken(found, 0)}")
+            if not number:
+                axis.text(111, at, len(found), ha="center", va="center")
+    axis.text(111, -0.7, "seeds", ha="center", va="center")
     axis.set_yticks(range(len(names)), list(names.values()))
-    axis.set_xlim(-3, 103)
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_xticks(range(0, 101, 20))
+    axis.set_xlim(-3, 121)
+    axis.set_ylim(len(names) - 0.5, -1)
     axis.set_xlabel(f"needles at {length}, % right")
     axis.grid(axis="y", visible=False)
     legend_below(figure, axis)
@@ -317,6 +322,38 @@ def invleaky_seeds(
         f"""A row for each training, needles at {length} bytes by where they stand, a small mark for each seed and a
         large one for the mean, in percent. {"; ".join(said)}.""",
     )
+
+
+@styled
+def invleaky_looking(rows: Table, cases: Mapping[str, tuple[str, str]]) -> tuple[MatplotlibFigure, str]:
+    """Where the head that copies looks when a needle is asked for, and how many needles are found.
+
+    Args:
+        rows: the table ``looking`` of ``data/invleaky.json``.
+        cases: training and way of each bar, from the top, by what it is called.
+    """
+    figure, axis = new_figure(height=3.4)
+    said = []
+    parts = (("needle", "the needle", BLUE), ("near", "other keys up to 63", GREY), ("far", "64 and farther", ORANGE))
+    for at, (name, (training, way)) in enumerate(cases.items()):
+        (row,) = rows.where(training=training, way=way)
+        shares, left = {**row, "near": 100 - row["needle"] - row["far"]}, 0.0
+        for part, label, color in parts:
+            axis.barh(at, shares[part], left=left, height=0.65, color=color, label=None if at else label)
+            left += shares[part]
+        axis.text(103, at, f"{row['right']:.0f} %", va="center")
+        said.append(
+            f"{name}: {', '.join(f'{label} {shares[part]:.0f}' for part, label, _ in parts)}; {row['right']:.0f} found"
+        )
+    axis.text(103, -0.75, "found", va="center")
+    axis.set_yticks(range(len(cases)), list(cases))
+    axis.set_xlim(0, 118)
+    axis.set_xticks(range(0, 101, 25))
+    axis.set_ylim(len(cases) - 0.5, -1.1)
+    axis.set_xlabel("attention of the copying head, %")
+    axis.grid(False)
+    legend_below(figure, axis, 3)
+    return figure, f"Bars of the attention of one head, and needles found, all in percent. {'. '.join(said)}."
 
 
 # --- the explorable: every distance of a test, visited, between, or beyond -----------------------------------------
@@ -399,9 +436,9 @@ def invleaky_reach(window: int = 3, slope: int = 24) -> Explorable:
         {TRAINED} tokens. At the start the window is 3 and the slope 24, and the test is covered: 0, 1, 2, 3,
         27, 51 and 75 are seen; the other 89 lie between. With the slope 12 it still is: 0, 1,
         2, 3, 15, 27 and so on to 87 are seen, 11 of 96. With the slope 2, 8 squares lie between and 76 are beyond."""
-    caption = f"""A model trained on {TRAINED} tokens is to read {LENGTH} with plain RoPE. Lower the slope as far as
-        nothing is beyond, and watch how many squares are seen. Then move the window. With the test covered, how
-        many can you see?"""
+    caption = f"""A model trained on {TRAINED} tokens is to read {LENGTH} with plain RoPE. Lower the slope until
+        the next step would leave squares beyond, and watch how many are seen. Then move the window. With the test
+        covered, how many can you see?"""
     knobs = (
         Knob("window", "window w", 0, TRAINED - 2, window),  # one more, and nothing is bent
         Knob("slope", "slope r in training", 1, 24, slope),
