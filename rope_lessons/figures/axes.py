@@ -146,20 +146,15 @@ svg.querySelector('[data-part="label"]').textContent = `Above is ${{width}} step
 
 
 @styled
-def picture_looks(
-    maps: Mapping[str, Tensor], at: tuple[int, int], marks: Sequence[int] = ()
-) -> tuple[MatplotlibFigure, str]:
-    """Where the pixel ``at`` a row and column looks: by name, ``(rows, columns)`` weights, coloured by their roots;
-    ``marks`` are rows up that are named."""
-    figure, axes = new_figure(1, len(maps), height=2.6, squeeze=False, sharey=True)
+def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int]) -> tuple[MatplotlibFigure, str]:
+    """Where the pixel ``at`` a row and column looks: by name, ``(rows, columns)`` weights, coloured by their roots."""
+    figure, axes = new_figure(1, len(maps), height=2.6, squeeze=False)
     said = []
     for axis, (name, weights) in zip(axes.flat, maps.items(), strict=True):
         axis.imshow(weights.sqrt().numpy(), cmap=CLEAR_TO_BLUE, vmin=0)
         axis.plot(at[1], at[0], "s", color=ORANGE, markersize=7)
-        axis.set(title=name, xticks=[])
-        axis.set_yticks([at[0] - up for up in marks], [str(up) for up in marks])
+        axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
-        axes[0, 0].set_ylabel("rows up" if marks else "")
         y, x = divmod(int(weights.argmax()), weights.shape[1])
         said.append(f"{name}: most, {float(weights.max()):.2f}, on row {y}, column {x}")
     return figure, (
@@ -175,7 +170,7 @@ def picture_scores(
 
     ``found``: by name, what each hand adds, ``(hands, rows up)``.
     """
-    figure, axes = new_figure(len(found), 1, height=0.8 + 1.6 * len(found), sharex=True, squeeze=False)
+    figure, axes = new_figure(len(found), 1, height=0.9 + 1.05 * len(found), sharex=True, squeeze=False)
     said = []
     for axis, (name, parts) in zip(axes[:, 0], found.items(), strict=True):
         whole = parts.sum(0)
@@ -184,10 +179,10 @@ def picture_scores(
             axis.plot(part, color=color, linewidth=1.2, label=nth)
         axis.plot(whole, color=BLUE, linewidth=3, label="all hands")
         axis.plot(marks, whole[list(marks)], "o", color=BLUE, markersize=9)
-        axis.set(title=name, ylabel="score", xticks=[0, *marks])
+        axis.set(title=name, ylabel="score", xticks=[0, *marks], ylim=(-8, 9))
         said.append(f"{name}: {spoken([float(whole[up]) for up in marks], 1)}")
     axes[-1, 0].set_xlabel("rows up")
-    legend_below(figure, axes[0, 0])
+    legend_below(figure, axes[0, 0], columns=4)
     return figure, (
         f"Scores against the rows up, a thick line for all hands and thin ones for three. At {spoken(marks, 0)} rows "
         f"up: {'; '.join(said)}."
@@ -203,7 +198,7 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
         names: of the kinds, from the top; what each is called.
         chance: the share that guessing has.
     """
-    figure, axis = new_figure(height=1.3 + 0.43 * len(names))
+    figure, axis = new_figure(height=1.3 + 0.38 * len(names))
     shapes = list(dict.fromkeys(zip(rows["rows"], rows["columns"], strict=True)))
     said = []
     for place, (kind, name) in enumerate(names.items()):

@@ -401,7 +401,7 @@ def museum_guess(found: Mapping[str, Sequence[str]]) -> Explorable:
         cases.setdefault("".join("○●"[question in found[name]] for question in QUESTIONS), []).append(exhibit)
     lamps = sorted(cases)
     lines = "".join(f"<li><b>{lamp}</b> {question}</li>" for lamp, question in zip(lamps[0], QUESTIONS, strict=True))
-    names = {exhibit: f"{exhibit} {name}" for name, exhibit in EXHIBIT_OF.items()}
+    names: dict[str | int | float, str] = {exhibit: f"{exhibit} {name}" for name, exhibit in EXHIBIT_OF.items()}
     script = f"""
 const lamps = {json.dumps(lamps)}, exhibits = {json.dumps([cases[each] for each in lamps])};
 const nth = value.nth - 1, list = root.querySelector("select"), said = root.querySelector(".rl-says");
