@@ -511,7 +511,9 @@ def test_the_lamps_to_guess_by() -> None:
     """Each rotation's lamps, once; what is taken for right are all exhibits with these lamps."""
     found = names_of_the_page()["found"]
     shown = museum.museum_guess(found)
-    lamps, exhibits = (json.loads(each) for each in re.findall(r"(?:lamps|exhibits) = (\[.*?\])[,;]", shown.script))
+    made = re.search(r"lamps = (\[.*?\]), exhibits = (\[\[.*\]\]);", shown.script)
+    assert made
+    lamps, exhibits = map(json.loads, made.groups())
     assert sorted(number for numbers in exhibits for number in numbers) == sorted(bug_museum.EXHIBIT_OF.values())
     assert len(set(lamps)) == len(lamps) == len(exhibits)
     for name, number in bug_museum.EXHIBIT_OF.items():
