@@ -179,7 +179,7 @@ def picture_scores(
             axis.plot(part, color=color, linewidth=1.2, label=nth)
         axis.plot(whole, color=BLUE, linewidth=3, label="all hands")
         axis.plot(marks, whole[list(marks)], "o", color=BLUE, markersize=9)
-        axis.set(title=name, ylabel="score", xticks=[0, *marks], ylim=(-8, 9))
+        axis.set(title=name, ylabel="score", xticks=[0, *marks], yticks=[-5, 5], ylim=(-8, 9))
         said.append(f"{name}: {spoken([float(whole[up]) for up in marks], 1)}")
     axes[-1, 0].set_xlabel("rows up")
     legend_below(figure, axes[0, 0], columns=4)
@@ -198,7 +198,7 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
         names: of the kinds, from the top; what each is called.
         chance: the share that guessing has.
     """
-    figure, axis = new_figure(height=1.3 + 0.38 * len(names))
+    figure, axis = new_figure(height=1.3 + 0.34 * len(names))
     shapes = list(dict.fromkeys(zip(rows["rows"], rows["columns"], strict=True)))
     said = []
     for place, (kind, name) in enumerate(names.items()):
