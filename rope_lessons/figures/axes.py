@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -19,6 +18,8 @@ from rope_lessons.figures import (
     GREEN,
     GREY,
     ORANGE,
+    PURPLE,
+    RED,
     Explorable,
     Knob,
     legend_below,
@@ -37,6 +38,7 @@ __all__ = [
     "picture_kernels",
     "picture_looks",
     "picture_results",
+    "picture_scores",
     "picture_widths",
 ]
 
@@ -104,81 +106,52 @@ def axes_dials(columns: int = 28, dim: int = 16, base: float = 100.0) -> Dials:
 def picture_widths(trained: int = 8, low: int = 5, high: int = 14, rows: int = 4) -> Explorable:
     """Pixels numbered line by line, in a picture of any width: the one that asks, the one above it, and the one that
     stands as many steps back as the one above did in training."""
-    size, at = 30, 4  # units of a pixel; the column of the one that asks
-    begin = trained + 4
-    cells = "".join(_pixel(number, begin, size, at, trained, rows) for number in range(rows * high))
-    svg = (
-        f'<svg viewBox="0 0 {size * high + 2} {size * (rows + 1)}" width="100%" font-size="15" text-anchor="middle" '
-        f'style="background:none;filter:none;display:block;max-width:{1.3 * size * high:.0f}px;margin:auto">'
-        f'<g transform="translate(1 1)">{cells}</g>'
-        f'<text data-part="label" text-anchor="start" x="1" y="{size * rows + 22}" fill="#1a1a1a" font-size="15">'
-        f"{_said(begin, trained)}</text></svg>"
+    size, at, width = 30, 4, trained + 4  # units of a pixel; the column of the one that asks; where the slider begins
+    here = (rows - 1) * width + at
+    fills = {here - trained: "#f0a585", here - width: "#cfe6f5", here: "#f5c97a"}
+    cells = "".join(
+        f'<g visibility="{"visible" if number < rows * width else "hidden"}" '
+        f'transform="translate({size * (number % width)} {size * (number // width)})">'
+        f'<rect width="{size}" height="{size}" fill="{fills.get(number, "none")}" stroke="{GREY}"/>'
+        f'<text x="15" y="20" fill="#1a1a1a">{number}</text></g>'
+        for number in range(rows * high)
     )
-    fills = json.dumps(FILLS)
+    svg = (
+        f'<svg viewBox="-1 -1 {size * high + 2} {size * (rows + 1)}" width="100%" font-size="15" text-anchor="middle" '
+        f'style="background:none;filter:none;display:block;max-width:{1.3 * size * high:.0f}px;margin:auto">{cells}'
+        f'<text data-part="label" text-anchor="start" y="{size * rows + 21}" fill="#1a1a1a">'
+        f"Above is {width} steps back.</text></svg>"
+    )
     script = f"""
-const fills = {fills}, width = value.width, here = {rows - 1} * width + {at}, trained = {trained};
-const kinds = {{[here - trained]: "back", [here - width]: "above", [here]: "asks"}};
-svg.querySelectorAll("g > g").forEach((cell, number) => {{
-  const [box, text] = cell.children, x = {size} * (number % width), y = {size} * Math.floor(number / width);
+const width = value.width, here = {rows - 1} * width + {at};
+const fills = {{[here - {trained}]: "#f0a585", [here - width]: "#cfe6f5", [here]: "#f5c97a"}};
+svg.querySelectorAll("g").forEach((cell, number) => {{
   cell.setAttribute("visibility", number < {rows} * width ? "visible" : "hidden");
-  box.setAttribute("x", x); box.setAttribute("y", y); box.setAttribute("fill", fills[kinds[number] ?? "none"]);
-  text.setAttribute("x", x + {size // 2}); text.setAttribute("y", y + {size // 2 + 5});
+  cell.setAttribute("transform", `translate(${{{size} * (number % width)}} ${{{size} * Math.floor(number / width)}})`);
+  cell.firstChild.setAttribute("fill", fills[number] ?? "none");
 }});
-svg.querySelector('[data-part="label"]').textContent = width === trained ?
-  `Above is ${{trained}} steps back.` : `Above is ${{width}} steps back; ${{trained}} steps back is red.`;
+svg.querySelector('[data-part="label"]').textContent = `Above is ${{width}} steps back.`;
 """
     return Explorable(
         name="axes-widths",
         alt=f"A picture of {rows} rows whose pixels are numbered line by line. The pixel that asks is orange, the one "
         f"above it blue, and the one {trained} steps back red; where the picture is {trained} wide, the last two are "
-        "one pixel. In any other width red leaves blue and wanders through the picture.",
-        caption=f"Orange asks for blue. A model trained on pictures {trained} wide looks at what is red.",
-        knobs=(Knob("width", "width of the picture", low, high, begin),),
+        "one pixel.",
+        caption=f"Orange asks for blue. A model trained on pictures {trained} wide looks at what is red, "
+        f"{trained} steps back.",
+        knobs=(Knob("width", "width of the picture", low, high, width),),
         svg=svg,
         script=script,
     )
 
 
-FILLS = {"asks": "#f5c97a", "above": "#cfe6f5", "back": "#f0a585", "none": "none"}
-
-
-def _pixel(number: int, width: int, size: int, at: int, trained: int, rows: int) -> str:
-    here = (rows - 1) * width + at
-    kinds = {here - trained: "back", here - width: "above", here: "asks"}
-    x, y = size * (number % width), size * (number // width)
-    shown = "visible" if number < rows * width else "hidden"
-    return (
-        f'<g visibility="{shown}"><rect x="{x}" y="{y}" width="{size}" height="{size}" '
-        f'fill="{FILLS[kinds.get(number, "none")]}" stroke="{GREY}"/>'
-        f'<text x="{x + size // 2}" y="{y + size // 2 + 5}" fill="#1a1a1a">{number}</text></g>'
-    )
-
-
-def _said(width: int, trained: int) -> str:
-    if width == trained:
-        return f"Above is {trained} steps back."
-    return f"Above is {width} steps back; {trained} steps back is red."
-
-
-def _square(x: float, y: float, colour: str | None) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour or "none", edgecolor=GREY, linewidth=0.8)
-
-
 @styled
-def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int], faint: bool = False) -> tuple[MatplotlibFigure, str]:
-    """Where a pixel looks: its weights as heat maps, and the pixel itself.
-
-    Args:
-        maps: by name, ``(rows, columns)`` weights.
-        at: row and column of the pixel that looks.
-        faint: colours go with the square root of a weight, so that small ones show.
-    """
+def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int]) -> tuple[MatplotlibFigure, str]:
+    """Where the pixel ``at`` a row and column looks: by name, ``(rows, columns)`` weights, coloured by their roots."""
     figure, axes = new_figure(1, len(maps), height=2.6, squeeze=False)
     said = []
     for axis, (name, weights) in zip(axes.flat, maps.items(), strict=True):
-        axis.imshow((weights.sqrt() if faint else weights).numpy(), cmap=CLEAR_TO_BLUE, vmin=0)
+        axis.imshow(weights.sqrt().numpy(), cmap=CLEAR_TO_BLUE, vmin=0)
         axis.plot(at[1], at[0], "s", color=ORANGE, markersize=7)
         axis.set(title=name, xticks=[], yticks=[])
         axis.grid(False)
@@ -186,6 +159,33 @@ def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int], faint: bool =
         said.append(f"{name}: most, {float(weights.max()):.2f}, on row {y}, column {x}")
     return figure, (
         f"Heat maps of the weights of the pixel in row {at[0]}, column {at[1]}, which is marked. {'; '.join(said)}."
+    )
+
+
+@styled
+def picture_scores(
+    found: Mapping[str, Tensor], marks: Sequence[int] = (1, 13, 20), trained: int = 8
+) -> tuple[MatplotlibFigure, str]:
+    """Scores by rows up, the first ``trained`` shaded: three fast hands and, with dots at ``marks``, all.
+
+    ``found``: by name, what each hand adds, ``(hands, rows up)``.
+    """
+    figure, axes = new_figure(len(found), 1, height=0.9 + 1.05 * len(found), sharex=True, squeeze=False)
+    said = []
+    for axis, (name, parts) in zip(axes[:, 0], found.items(), strict=True):
+        whole = parts.sum(0)
+        axis.axvspan(0, trained - 1, color=ORANGE, alpha=0.25, linewidth=0)
+        for color, nth, part in zip((RED, GREEN, PURPLE), ("fastest hand", "second", "third"), parts, strict=False):
+            axis.plot(part, color=color, linewidth=1.2, label=nth)
+        axis.plot(whole, color=BLUE, linewidth=3, label="all hands")
+        axis.plot(marks, whole[list(marks)], "o", color=BLUE, markersize=9)
+        axis.set(title=name, ylabel="score", xticks=[0, *marks], yticks=[-5, 5], ylim=(-8, 9))
+        said.append(f"{name}: {spoken([float(whole[up]) for up in marks], 1)}")
+    axes[-1, 0].set_xlabel("rows up")
+    legend_below(figure, axes[0, 0], columns=4)
+    return figure, (
+        f"Scores against the rows up, a thick line for all hands and thin ones for three. At {spoken(marks, 0)} rows "
+        f"up: {'; '.join(said)}."
     )
 
 
@@ -198,7 +198,7 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
         names: of the kinds, from the top; what each is called.
         chance: the share that guessing has.
     """
-    figure, axis = new_figure(height=1.3 + 0.43 * len(names))
+    figure, axis = new_figure(height=1.3 + 0.34 * len(names))
     shapes = list(dict.fromkeys(zip(rows["rows"], rows["columns"], strict=True)))
     said = []
     for place, (kind, name) in enumerate(names.items()):
@@ -259,11 +259,14 @@ def multimodal_numbers(parts: Sequence[Any] = (3, (1, 2, 4), 3)) -> tuple[Matplo
     """The three numbers of every token of a text with a picture in it, as M-RoPE counts them."""
     places = multimodal_positions(parts)
     figure, axis = new_figure(height=1.7)
+    inside = [
+        not isinstance(part, int) for part in parts for _ in range(math.prod([part] if isinstance(part, int) else part))
+    ]
     names, colours = ("time", "row", "column"), ("#cfe6f5", "#9fd8b4", "#f5c97a")
     for token, numbers in enumerate(places.tolist()):
-        text = len(set(numbers)) == 1 and not _in_picture(parts, token)
         for row, number in enumerate(numbers):
-            axis.add_patch(_square(token, row, None if text else colours[row]))
+            fill = colours[row] if inside[token] else "none"
+            axis.fill_between((token - 0.5, token + 0.5), row - 0.5, row + 0.5, facecolor=fill, edgecolor=GREY)
             axis.text(token, row, str(number), **CELL)
     axis.set(xlim=(-0.6, len(places) - 0.4), ylim=(2.6, -0.6), xticks=[], yticks=range(3), yticklabels=names)
     axis.tick_params(length=0)
@@ -271,13 +274,3 @@ def multimodal_numbers(parts: Sequence[Any] = (3, (1, 2, 4), 3)) -> tuple[Matplo
     axis.spines[:].set_visible(False)
     said = "; ".join(f"{name} {', '.join(map(str, of))}" for name, of in zip(names, places.T.tolist(), strict=True))
     return figure, f"A table of {len(places)} tokens with three numbers each. {said}."
-
-
-def _in_picture(parts: Sequence[Any], token: int) -> bool:
-    begin = 0
-    for part in parts:
-        end = begin + (part if isinstance(part, int) else math.prod(part))
-        if token < end:
-            return not isinstance(part, int)
-        begin = end
-    return False

@@ -3,6 +3,7 @@ that is one too wide; and which question finds which exhibit."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from rope_lessons.circles import yarn_attention_factor, yarn_frequencies
 from rope_lessons.exercises.bug_museum import DIM, EXHIBIT_OF, HEAD, RIGHT, WRONG
 from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SKY, legend_below, new_figure, styled
+from rope_lessons.figures.explorable import Again, Choice, Explorable
 from rope_lessons.figures.tables import ResultTable
 from rope_lessons.local import dense_mask, lambda_mask
 from rope_lessons.radix import dynamic_ntk_frequencies
@@ -22,6 +24,7 @@ from rope_lessons.sinusoidal import rope_frequencies
 __all__ = [
     "museum_begins",
     "museum_grid",
+    "museum_guess",
     "museum_partners",
     "museum_rounding",
     "museum_stale",
@@ -209,7 +212,7 @@ def exhibits() -> dict[str, tuple[str, str, str]]:
     squared = abs(factor**2 - factor) / factor
     return {
         "1 The angle that was rounded": (
-            "unstable answers, said one user (not by rounding alone)",
+            "no right answer, at a large base",
             "right near the start",
             f"position {_first(_rounded(positions))}",
         ),
@@ -388,6 +391,36 @@ def museum_grid(found: Mapping[str, Sequence[str]]) -> ResultTable:
         caption="● The question finds it. 8 and 11 are in no rotation: compare a step with the cache with the whole "
         "call, and count the keys of a query.",
         links={name: anchors[name.split()[0]] for name in rows if name.split()[0] in anchors},
+    )
+
+
+def museum_guess(found: Mapping[str, Sequence[str]]) -> Explorable:
+    """Which exhibit is it? ``found`` as for :func:`museum_grid`."""
+    cases: dict[str, list[int]] = {}
+    for name, exhibit in EXHIBIT_OF.items():
+        cases.setdefault("".join("○●"[question in found[name]] for question in QUESTIONS), []).append(exhibit)
+    lamps = sorted(cases)
+    lines = "".join(f"<li><b>{lamp}</b> {question}</li>" for lamp, question in zip(lamps[0], QUESTIONS, strict=True))
+    names: dict[str | int | float, str] = {exhibit: f"{exhibit} {name}" for name, exhibit in EXHIBIT_OF.items()}
+    script = f"""
+const lamps = {json.dumps(lamps)}, exhibits = {json.dumps([cases[each] for each in lamps])};
+const nth = value.nth - 1, list = root.querySelector("select"), said = root.querySelector(".rl-says");
+if (svg.dataset.nth !== `${{nth}}`) {{ svg.dataset.nth = nth; list.value = value.guess = 0; }}
+svg.querySelectorAll("b").forEach((lamp, n) => {{ lamp.textContent = lamps[nth][n]; }});
+said.textContent = !value.guess ? "Which exhibit is it?" : exhibits[nth].includes(value.guess) ?
+  `Yes. These lamps mean exhibit ${{exhibits[nth].join(" or ")}}.` : "No, that one lights other lamps.";
+"""
+    return Explorable(
+        name="museum-guess",
+        alt="Seven questions, each with a lamp that is lit where a rotation fails it.",
+        caption="● The rotation fails this question. One of the museum's, and only its lamps are shown.",
+        knobs=(
+            Choice("guess", "your guess", {0: "choose", **names}, 0),
+            Again("nth", "another one", len(lamps)),
+        ),
+        svg=f'<ul style="list-style:none;padding:0">{lines}</ul>',
+        script=script,
+        says="Which exhibit is it?",
     )
 
 

@@ -155,3 +155,16 @@ def looks(model: PictureModel, rows: int, columns: int, at: tuple[int, int], cou
     each = torch.eye(rows * columns, dtype=v.dtype, device=v.device).expand(*v.shape[:2], -1, -1)
     weights = model.attend(q, k, each, rows, columns)  # (count, heads, pixels, pixels)
     return weights[:, :, at[0] * columns + at[1]].mean(dim=(0, 1)).unflatten(0, (rows, columns))
+
+
+@torch.no_grad()
+def by_hand(model: PictureModel, reach: int) -> Tensor:
+    """What each hand of the rows adds to the score of a pixel 0, 1, … rows up, on average: ``(hands, reach)``."""
+    assert model.frequencies is not None
+    side, generator = model.config.side, torch.Generator().manual_seed(2**32)
+    pixels = draw(model.config, side, side, 16, generator).to(model.answer.weight.device)
+    q, k = (torch.complex(*x.double().mean((0, 2)).chunk(2, dim=-1)).cpu() for x in model.heads(pixels)[:2])
+    speeds = model.frequencies[0].double().cpu()
+    angles = speeds * torch.arange(reach)[:, None]
+    added = (q * k.conj()).mean(0) * torch.polar(torch.ones_like(angles), angles) / model.config.head_dim**0.5
+    return added.real.T[speeds != 0]

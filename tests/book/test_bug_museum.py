@@ -7,6 +7,7 @@ import contextlib
 import functools
 import io
 import itertools
+import json
 import math
 import re
 from collections.abc import Callable
@@ -189,11 +190,12 @@ def test_1_in_float16() -> None:
     assert "off by up to a quarter of a radian, 14°" in TEXT
 
 
-def test_1_rounding_rounds_alike_each_time() -> None:
-    first, second = (rl.rope_frequencies(32).half() * 1000 for _ in range(2))
-    assert torch.equal(first, second)
-    assert "Rounding alone cannot do that, it rounds alike each time" in TEXT
-    assert "not by rounding alone" in museum.exhibits()["1 The angle that was rounded"][0]
+def test_1_a_base_of_a_million_in_float16() -> None:
+    omega = 1 / 1e6 ** (torch.arange(0, 128, 2).half() / 128)
+    assert (omega == 0).tolist() == [False] + [True] * 63
+    assert torch.finfo(torch.float16).max == 65_504
+    assert "On our CPU a million becomes infinite in it, and all frequencies but the first become 0." in TEXT
+    assert museum.exhibits()["1 The angle that was rounded"][0] == "no right answer, at a large base"
 
 
 def test_2_the_picture_of_one_colour() -> None:
@@ -219,6 +221,12 @@ def test_3_the_wrong_partner() -> None:
 
 
 def test_4_the_width_of_the_head() -> None:
+    """The numbers of pie #603: five slices before, after, and of mlx-lm."""
+    slices = (
+        (64.6, 75.4, 78.3, 45.5, 37.1), (68.5, 80.3, 80.5, 57.6, 47.7), (67.8, 80.3, 80.7, 56.6, 47.3)
+    )  # fmt: skip
+    assert [round(sum(each) / 5) for each in slices] == [60, 67, 67]
+    assert "Another program had 67 % on the same weights." in TEXT
     assert numbers(r"position  0: off by ([\d.]+)\nposition  1: off by ([\d.]+)\nposition 10: off by ([\d.]+)") == [
         0.0, 0.47, 2.0,
     ]  # fmt: skip
@@ -497,6 +505,23 @@ def test_the_questions_find_nothing_in_transformers(examine: Callable[..., list[
         if layer.rotary_scale > 1:
             applied = functools.partial(twice, nu=layer.rotary_scale)
             assert "position 0 turns nothing" in examine(lambda of=applied: of, omega, 64, layer.rotary_scale)
+
+
+def test_the_lamps_to_guess_by() -> None:
+    """Each rotation's lamps, once; what is taken for right are all exhibits with these lamps."""
+    found = names_of_the_page()["found"]
+    shown = museum.museum_guess(found)
+    made = re.search(r"lamps = (\[.*?\]), exhibits = (\[\[.*\]\]);", shown.script)
+    assert made
+    lamps, exhibits = map(json.loads, made.groups())
+    assert sorted(number for numbers in exhibits for number in numbers) == sorted(bug_museum.EXHIBIT_OF.values())
+    assert len(set(lamps)) == len(lamps) == len(exhibits)
+    for name, number in bug_museum.EXHIBIT_OF.items():
+        lit = "".join("○●"[question in found[name]] for question in museum.QUESTIONS)
+        assert number in exhibits[lamps.index(lit)]
+        assert f"{number} " in shown._repr_html_()
+    assert "".join(re.findall(r"<b>(.)</b>", shown.svg)) == lamps[0]  # the first frame
+    assert "Before you see the answers, guess." in TEXT
 
 
 def test_the_questions_pass_the_exercise(examine: Callable[..., list[str]]) -> None:
