@@ -565,8 +565,8 @@ def models_put_in(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigur
     for y, (name, (right, _, _, home, far)) in enumerate(found.items()):
         color = GREY if name.startswith("control") else ORANGE if name.startswith("no maker") else BLUE
         axis.plot([home, far], [y, y], color=color, linewidth=2)
-        for at, look, label in ((home, "none", "needles at 64 bytes"), (far, "full", "at 512")):
-            axis.plot(at, y, "o", color=color, fillstyle=look, markersize=9, label=None if y else label)
+        for at, look, what in ((home, "none", "needles at 64 bytes"), (far, "full", "at 512")):
+            axis.plot(at, y, "o", color=color, fillstyle=look, markersize=9, label=None if y else what)
         axis.text(-3, y - 0.22, name, va="bottom")
         axis.text(119, y, f"{right:.1f}", ha="right", va="center")
     axis.text(119, -0.9, "bytes at 64", ha="right")
