@@ -203,44 +203,36 @@ VARIANT_STYLE = {"plain": (GREY, "--", "o"), "random": (BLUE, "-", "s"), "random
 
 @styled
 def chomsky_lengths(
-    rows: Sequence[Row], task: str, positions: Sequence[str] = ("sinusoidal", "rope"), test_positions: str = "random"
+    rows: Sequence[Row], task: str, positions: str = "rope", test_positions: str = "random"
 ) -> tuple[MatplotlibFigure, str]:
-    """Accuracy against length of what is stored for a task, a panel for each kind of positions: the mean over the
-    seeds, bars from worst to best."""
-    shown = [row for row in rows if row.task == task and row.test_positions in ("plain", test_positions)]
-    kinds = [kind for kind in positions if any(row.positions == kind for row in shown)]
-    if not kinds:
-        raise ValueError(f"rows must hold results of {task} with positions {', '.join(positions)}, got none")
-    figure, axes = new_figure(len(kinds), 1, height=2.7 * len(kinds) + 1.0, sharex=True, sharey=True, squeeze=False)
+    """Accuracy against length of what is stored for a task with one kind of positions: the mean over the seeds, bars
+    from worst to best."""
+    shown = [row for row in rows if row[:3:2] == (task, positions) and row.test_positions in ("plain", test_positions)]
+    if not shown:
+        raise ValueError(f"rows must hold results of {task} with positions {positions}, got none")
+    figure, axis = new_figure(height=3.7)
     said = []
-    for axis, kind in zip(axes[:, 0], kinds, strict=True):
-        for number, (variant, (colour, line, marker)) in enumerate(VARIANT_STYLE.items()):
-            found = _by_length(shown, positions=kind, variant=variant)
-            found.pop(41, None)  # too near to 40 to be told apart
-            if not found:
-                continue
-            at = [length * 1.015 ** (number - 1) for length in found]
-            of_seeds = [[100 * value for value in values] for values in found.values()]
-            mean = over_seeds(axis, at, of_seeds, color=colour, linestyle=line, marker=marker, markersize=5,
-                              label=variant.replace("+logn", " + log n"))  # fmt: skip
-            said.append(f"{kind}, {variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
-        axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
-        axis.set_title(f"{task.replace('_', ' ')}, {kind.replace('rope', 'RoPE')} ", fontsize=12)
-        axis.set_ylabel("accuracy, %")
-    lengths = sorted({row.length for row in shown})
-    axes[-1, 0].set_xscale("log")
-    axes[-1, 0].set_xticks([40, 64, 100, 160, 250, 500], ["40", "64", "100", "160", "250", "500"])
-    axes[-1, 0].minorticks_off()
-    axes[-1, 0].set_xlabel("length of the string (trained up to 40)")
-    axes[0, 0].set_ylim(-3 + 100 * min(TASKS[task].chance, *(row.accuracy for row in shown)), 103)
-    handles = {
-        label: handle for axis in axes[:, 0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
-    seeds = len({row.seed for row in shown})
-    alt = f"""Accuracy in percent against the length of the string, {lengths[0]} to {lengths[-1]}, for
-        {task.replace("_", " ")}, mean over up to {seeds} seeds with bars from worst to best. A dotted
-        line marks chance. {"; ".join(said)}."""
+    for number, (variant, (colour, line, marker)) in enumerate(VARIANT_STYLE.items()):
+        found = _by_length(shown, variant=variant)
+        found.pop(41, None)  # too near to 40 to be told apart
+        if not found:
+            continue
+        at = [length * 1.015 ** (number - 1) for length in found]
+        of_seeds = [[100 * value for value in values] for values in found.values()]
+        mean = over_seeds(axis, at, of_seeds, color=colour, linestyle=line, marker=marker, markersize=5,
+                          label=variant.replace("+logn", " + log n"))  # fmt: skip
+        said.append(f"{variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
+    axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
+    axis.set_ylabel("accuracy, %")
+    axis.set_xscale("log")
+    axis.set_xticks([40, 64, 100, 160, 250, 500], ["40", "64", "100", "160", "250", "500"])
+    axis.minorticks_off()
+    axis.set_xlabel("length of the string (trained up to 40)")
+    axis.set_ylim(-3 + 100 * min(TASKS[task].chance, *(row.accuracy for row in shown)), 103)
+    legend_below(figure, axis, columns=3)
+    alt = f"""Accuracy in percent against the length of the string for {task.replace("_", " ")}, mean over up to
+        {len({row.seed for row in shown})} seeds with bars from worst to best. A dotted line marks chance.
+        {"; ".join(said)}."""
     return figure, alt
 
 
@@ -431,8 +423,7 @@ def chomsky_home(rows: Sequence[Row], tasks: Mapping[str, str], beyond: int) -> 
 
 @styled
 def chomsky_followed(shares: Mapping[int, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
-    """How often the answer turns over with each symbol, by the length of the string: a row of cells for each length,
-    the darker the more often."""
+    """How often the answer turns over with each symbol, by length: the more often, the darker a cell."""
     figure, axis = new_figure(height=0.6 + 0.42 * len(shares))
     for y, (length, row) in enumerate(shares.items()):
         for i, share in enumerate(row):

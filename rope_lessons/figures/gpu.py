@@ -128,9 +128,9 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
 LEVELS = {"HBM,\n80 GiB": 3.35, "L2 cache,\n50 MiB": 12.0, "SRAM of all\n132 cores": 31.0}  # TB/s of an H100
 
 
-def tile_need(queries: int, card: cost.Device = cost.H100) -> float:
+def tile_need(queries: int) -> float:
     """Bytes a second that keep the tensor cores busy, when all keys and values come for each tile of queries."""
-    return card.flops / queries  # in 16 bits a tile does as many FLOPs per byte as it has queries
+    return CARD.flops / queries  # in 16 bits a tile does as many FLOPs per byte as it has queries
 
 
 @styled
