@@ -100,13 +100,11 @@ EXERCISES: dict[str, Exercise | Lab] = {
     ),
     "reaches": Exercise(
         reference=_reaches,
+        also=[lambda rope: 1 + rope["factor"] * (rope["original_max_position_embeddings"] - 1)],  # by distances
         cases=[(_LLAMA31,), (_LLAMA32,), ({**_LLAMA31, "original_max_position_embeddings": 64},)],
         mistakes={
             "the ramp's upper end is for hands that have been round: it does not make the road longer": (
                 lambda rope: _reaches(rope) * rope["high_freq_factor"]
-            ),
-            "count tokens, not the steps between them, as the file does": (
-                lambda rope: 1 + rope["factor"] * (rope["original_max_position_embeddings"] - 1)
             ),
             "that is the length before; slowed hands go farther": (
                 lambda rope: rope["original_max_position_embeddings"]

@@ -33,6 +33,8 @@ from rope_lessons.figures import (
 __all__ = [
     "chomsky_automata",
     "chomsky_blind",
+    "chomsky_followed",
+    "chomsky_home",
     "chomsky_influence",
     "chomsky_ladder",
     "chomsky_lengths",
@@ -78,7 +80,7 @@ def chomsky_needs(
         axis.imshow(matrix, cmap=CLEAR_TO_BLUE, vmin=0, vmax=1, aspect="auto")
         axis.set_title(name.replace("_", " "), fontsize=12)
         axis.set_xticks(range(length), [str(i) for i in range(1, length + 1)])
-        axis.set_yticks([])
+        axis.set_yticks(*(([0, len(matrix) - 1], ["1", f"{len(matrix)}"]) if len(matrix) > 1 else ([],)))
         axis.set_ylabel("output", fontsize=11)
         axis.set_xticks([x - 0.5 for x in range(1, length)], minor=True)
         axis.set_yticks([y - 0.5 for y in range(1, len(matrix))], minor=True)
@@ -201,44 +203,36 @@ VARIANT_STYLE = {"plain": (GREY, "--", "o"), "random": (BLUE, "-", "s"), "random
 
 @styled
 def chomsky_lengths(
-    rows: Sequence[Row], task: str, positions: Sequence[str] = ("sinusoidal", "rope"), test_positions: str = "random"
+    rows: Sequence[Row], task: str, positions: str = "rope", test_positions: str = "random"
 ) -> tuple[MatplotlibFigure, str]:
-    """Accuracy against length of what is stored for a task, a panel for each kind of positions: the mean over the
-    seeds, bars from worst to best."""
-    shown = [row for row in rows if row.task == task and row.test_positions in ("plain", test_positions)]
-    kinds = [kind for kind in positions if any(row.positions == kind for row in shown)]
-    if not kinds:
-        raise ValueError(f"rows must hold results of {task} with positions {', '.join(positions)}, got none")
-    figure, axes = new_figure(len(kinds), 1, height=2.7 * len(kinds) + 1.0, sharex=True, sharey=True, squeeze=False)
+    """Accuracy against length of what is stored for a task with one kind of positions: the mean over the seeds, bars
+    from worst to best."""
+    shown = [row for row in rows if row[:3:2] == (task, positions) and row.test_positions in ("plain", test_positions)]
+    if not shown:
+        raise ValueError(f"rows must hold results of {task} with positions {positions}, got none")
+    figure, axis = new_figure(height=3.7)
     said = []
-    for axis, kind in zip(axes[:, 0], kinds, strict=True):
-        for number, (variant, (colour, line, marker)) in enumerate(VARIANT_STYLE.items()):
-            found = _by_length(shown, positions=kind, variant=variant)
-            found.pop(41, None)  # too near to 40 to be told apart
-            if not found:
-                continue
-            at = [length * 1.015 ** (number - 1) for length in found]
-            of_seeds = [[100 * value for value in values] for values in found.values()]
-            mean = over_seeds(axis, at, of_seeds, color=colour, linestyle=line, marker=marker, markersize=5,
-                              label=variant.replace("+logn", " + log n"))  # fmt: skip
-            said.append(f"{kind}, {variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
-        axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
-        axis.set_title(f"{task.replace('_', ' ')}, {kind.replace('rope', 'RoPE')} ", fontsize=12)
-        axis.set_ylabel("accuracy, %")
-    lengths = sorted({row.length for row in shown})
-    axes[-1, 0].set_xscale("log")
-    axes[-1, 0].set_xticks([40, 64, 100, 160, 250, 500], ["40", "64", "100", "160", "250", "500"])
-    axes[-1, 0].minorticks_off()
-    axes[-1, 0].set_xlabel("length of the string (trained up to 40)")
-    axes[0, 0].set_ylim(-3 + 100 * min(TASKS[task].chance, *(row.accuracy for row in shown)), 103)
-    handles = {
-        label: handle for axis in axes[:, 0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3)
-    seeds = len({row.seed for row in shown})
-    alt = f"""Accuracy in percent against the length of the string, {lengths[0]} to {lengths[-1]}, for
-        {task.replace("_", " ")}, mean over up to {seeds} seeds with bars from worst to best. A dotted
-        line marks chance. {"; ".join(said)}."""
+    for number, (variant, (colour, line, marker)) in enumerate(VARIANT_STYLE.items()):
+        found = _by_length(shown, variant=variant)
+        found.pop(41, None)  # too near to 40 to be told apart
+        if not found:
+            continue
+        at = [length * 1.015 ** (number - 1) for length in found]
+        of_seeds = [[100 * value for value in values] for values in found.values()]
+        mean = over_seeds(axis, at, of_seeds, color=colour, linestyle=line, marker=marker, markersize=5,
+                          label=variant.replace("+logn", " + log n"))  # fmt: skip
+        said.append(f"{variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
+    axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
+    axis.set_ylabel("accuracy, %")
+    axis.set_xscale("log")
+    axis.set_xticks([40, 64, 100, 160, 250, 500], ["40", "64", "100", "160", "250", "500"])
+    axis.minorticks_off()
+    axis.set_xlabel("length of the string (trained up to 40)")
+    axis.set_ylim(-3 + 100 * min(TASKS[task].chance, *(row.accuracy for row in shown)), 103)
+    legend_below(figure, axis, columns=3)
+    alt = f"""Accuracy in percent against the length of the string for {task.replace("_", " ")}, mean over up to
+        {len({row.seed for row in shown})} seeds with bars from worst to best. A dotted line marks chance.
+        {"; ".join(said)}."""
     return figure, alt
 
 
@@ -371,7 +365,7 @@ def chomsky_models(
         models: a colour for each.
         kept: bits of the string that a network may keep, which guesses the others: a dashed curve; 0 for none.
     """
-    figure, axis = new_figure(height=4.2)
+    figure, axis = new_figure(height=4.2 if len(models) > 1 else 2.8)
     said, lengths = [], sorted({row.length for row in rows})
     for number, model in enumerate(models):
         for nth, seed in enumerate(of_seeds(rows, task=task, model=model, variant="plain")):
@@ -389,11 +383,67 @@ def chomsky_models(
     axis.set_xticks([length for length in lengths if length != beyond + 1])
     axis.set_xlabel(f"length of the string (trained up to {beyond})")
     axis.set_ylabel("accuracy, %")
-    legend_below(figure, axis)
+    if len(models) > 1:
+        legend_below(figure, axis)
     alt = f"""Accuracy in percent against the length of the string for {task.replace("_", " ")}, a line for each seed.
         {"; ".join(said)}. A dotted line marks chance, a line the longest training string, {beyond}.
         {f"A dashed curve is right in {kept} bits and guesses the others." if kept else ""}"""
     return figure, alt
+
+
+@styled
+def chomsky_home(rows: Sequence[Row], tasks: Mapping[str, str], beyond: int) -> tuple[MatplotlibFigure, str]:
+    """The Transformer with plain and with random positions, read on the grid: percent of the way from blind to all
+    right against the length, a line for each seed, a panel for each task. ``tasks``: name to label."""
+    figure, axes = new_figure(1, len(tasks), height=3.6, sharey=True)
+    told = []
+    for axis, (task, label) in zip(axes, tasks.items(), strict=True):
+        for variant, tested in (("plain", "plain"), ("random", "grid")):
+            color, line, marker = VARIANT_STYLE[variant]
+            for nth, seed in enumerate(
+                of_seeds(rows, task=task, model="transformer", variant=variant, test_positions=tested)
+            ):
+                seed.pop(beyond + 1, None)  # too near to be told apart
+                share = [100 * at_home(seed, task, length) for length in sorted(seed)]
+                axis.plot(sorted(seed), share, line, color=color, marker=marker, markersize=5,
+                          label=None if nth else f"{variant} positions")  # fmt: skip
+                told.append(f"{label}, {variant}: {share[0]:.0f} at {beyond}, {share[-1]:.0f} at {max(seed)}")
+        axis.axvline(beyond, color=GREY, linewidth=1)
+        axis.set_title(label, fontsize=12)
+        axis.set_xticks([beyond, 40, 65, 100])
+        axis.set_xlabel("length")
+    axes[0].set_ylabel("percent of the way")
+    legend_below(figure, axes[0])
+    return (
+        figure,
+        f"""Percent of the way from blind to all right against the length, a line for each seed of a
+        Transformer. {"; ".join(told)}. A line marks the longest training string, {beyond}.""",
+    )
+
+
+@styled
+def chomsky_followed(shares: Mapping[int, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
+    """How often the answer turns over with each symbol, by length: the more often, the darker a cell."""
+    figure, axis = new_figure(height=0.6 + 0.42 * len(shares))
+    for y, (length, row) in enumerate(shares.items()):
+        for i, share in enumerate(row):
+            place = (i / length, y - 0.35), 1 / length, 0.7
+            axis.add_patch(Rectangle(*place, facecolor=BLUE, alpha=share, linewidth=0))
+            axis.add_patch(Rectangle(*place, fill=False, edgecolor=GREY))
+    axis.set(xlim=(0, 1), ylim=(len(shares) - 0.5, -0.5), xticks=[0, 1])
+    axis.set_xticklabels(["first", "last symbol"])
+    axis.set_yticks(range(len(shares)), [f"{length} symbols" for length in shares])
+    axis.grid(False)
+    axis.tick_params(length=0)
+    for side in axis.spines.values():
+        side.set_visible(False)
+    told = (f"of {n}: {', '.join(str(i + 1) for i, share in enumerate(row) if share > 0.5) or 'none'}"
+            for n, row in shares.items())  # fmt: skip
+    return (
+        figure,
+        f"""Rows of cells, a cell for each symbol of a string, dark where turning it over turns the answer.
+        Dark are, {"; ".join(told)}.""",
+    )
 
 
 def sensitivity(task: Task, length: int, strings: int = 64) -> float:
@@ -434,7 +484,7 @@ def chomsky_influence(length: int = 20, longest: int = 500, lead: float = 10.0) 
         longest: as far as the influence is drawn.
         lead: by how much the score of one place is ahead, for a head that looks there.
     """
-    figure, (moved, answers) = new_figure(2, 1, height=6.0)
+    figure, (moved, answers, places) = new_figure(3, 1, height=6.6, height_ratios=[2, 1, 1])
     lengths = sorted({*(round(2**x) for x in torch.linspace(1, math.log2(longest), 40).tolist()), length})
     lines = (
         ("what parity's answer must do", GREEN, "-", 7, [1.0] * len(lengths)),
@@ -461,14 +511,17 @@ def chomsky_influence(length: int = 20, longest: int = 500, lead: float = 10.0) 
     answers.set_yticks([0, 1], ["even", "odd"])
     answers.set_ylim(-0.3, 1.3)
     answers.set_xlabel(f"what the averaging head reads ({length} bits)")
-    answers.set_ylabel("right answer")
+    answers.set_ylabel("parity")
+    places.plot([n / length for n in ones], [n % 5 for n in ones], color=ORANGE, marker="o", markersize=5)
+    places.set(yticks=[0, 2, 4], ylim=(-0.5, 4.5), ylabel="the cycle")
+    places.set_xlabel(f"the same for {length} steps of 0 or +1")
     legend_below(figure, moved, columns=1)
     alt = f"""Upper panel: how far one flipped symbol moves what a head reads, against the length of the string, both on
         logarithmic axes. A head that averages: {influence(length, 0.0):g} at {length} symbols,
         {influence(longest, 0.0):g} at {longest}. A head whose score for one place is ahead by {lead:g}:
-        {influence(longest, lead):.2f} at {longest}. The answer of parity must move by 1 at every length. Lower panel:
-        the right answer of parity against what the averaging head reads of {length} bits, the share of ones: it goes up
-        and down at each of {length} steps, one for each further one."""
+        {influence(longest, lead):.2f} at {longest}. The answer of parity must move by 1 at every length. Below it the
+        right answers against what the averaging head reads of {length} symbols, the share of ones: parity goes up and
+        down at each of {length} steps; the place on the cycle climbs for four steps and falls back at the fifth."""
     return figure, alt
 
 

@@ -83,7 +83,7 @@ REACHED = (0.35, 0.75)  # of an H100's products, by FlashAttention-2 and -3: the
 def gpu_roofline() -> tuple[MatplotlibFigure, str]:
     """Peak speed against arithmetic intensity on a card, out of its memory and out of its cache, and where the kernels
     of a model stand."""
-    figure, axis = new_figure(height=4.1)
+    figure, axis = new_figure(height=3.8)
     x, top = np.logspace(-1.3, 4.6, 400), CARD.flops / 1e12
     for rate, name, color, style in ((CARD.bandwidth, "HBM", BLUE, "-"), (CARD.cache, "L2", SKY, "--")):
         label = f"from {name}, {rate / 1e12:g} TB/s, ridge at {CARD.flops / rate:.0f}"
@@ -128,30 +128,30 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
 LEVELS = {"HBM,\n80 GiB": 3.35, "L2 cache,\n50 MiB": 12.0, "SRAM of all\n132 cores": 31.0}  # TB/s of an H100
 
 
-def tile_need(queries: int, card: cost.Device = cost.H100) -> float:
+def tile_need(queries: int) -> float:
     """Bytes a second that keep the tensor cores busy, when all keys and values come for each tile of queries."""
-    return card.flops / queries  # in 16 bits a tile does as many FLOPs per byte as it has queries
+    return CARD.flops / queries  # in 16 bits a tile does as many FLOPs per byte as it has queries
 
 
 @styled
 def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
     """Bytes a second that the memories of an H100 give, and that tiles of queries take."""
-    figure, axis = new_figure(height=3.2)
+    figure, axis = new_figure(height=2.9)
     for place, rate in enumerate(LEVELS.values()):
         axis.barh(place, rate, height=0.55, color=(ORANGE, SKY, BLUE)[place])
         axis.text(rate + 0.2, place, f"{rate:g}", va="center")
-    for queries in (128, 64, 32):
+    for queries in (128, 64):
         need = tile_need(queries) / 1e12
         axis.plot([need, need], [2.5, -0.6], color=RED, linewidth=1.5, linestyle="--")  # its name stands above
-        name = f"{queries}" if queries > 32 else "tiles of 32"
-        axis.text(need, -0.75, name, ha="center", va="bottom", color=RED, fontsize=12)
+        side = "right" if queries > 64 else "left"  # so that on a phone they stand apart
+        axis.text(need, -0.75, f"tiles of {queries}", ha=side, va="bottom", color=RED, fontsize=12)
     axis.set_yticks(range(len(LEVELS)), list(LEVELS))
     axis.set_ylim(2.5, -1.0)
     axis.set_xlim(0, 33)
     axis.set_xlabel("terabytes per second, H100")
     axis.grid(False)
     said = ", ".join(f"{name.replace(chr(10), ' ')}: {rate:g}" for name, rate in LEVELS.items())
-    needs = ", ".join(f"{tile_need(n) / 1e12:.1f} for tiles of {n} queries" for n in (128, 64, 32))
+    needs = ", ".join(f"{tile_need(n) / 1e12:.1f} for tiles of {n} queries" for n in (128, 64))
     alt = f"""Bars of terabytes per second that the memories of an H100 give. {said}. Dashed lines mark what keeps its
         tensor cores busy: {needs}. The line for tiles of 128 lies beyond the bar of HBM and within that of the L2
         cache."""
@@ -173,7 +173,7 @@ def memory_bytes(length: int, heads: int = 32, head_dim: int = 128) -> tuple[int
 @styled
 def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, str]:
     """Bytes of one layer's attention against the length, and where cards are full."""
-    figure, axis = new_figure(height=3.9)
+    figure, axis = new_figure(height=3.5)
     lengths = 2 ** np.arange(10, 21)
     found = np.array([memory_bytes(int(length), heads, head_dim) for length in lengths]).T / 1e9
     looks = (
@@ -184,7 +184,7 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
     for line, (color, marker, label) in zip(found, looks, strict=True):
         axis.plot(lengths, line, color=color, marker=marker, label=label)
     axis.axhline(CARD.memory / 1e9, color="black", linewidth=1, linestyle=":")
-    axis.text(lengths[0], CARD.memory / 1e9 * 1.15, f"{CARD.name}, {CARD.memory / 1e9:.0f} GB")
+    axis.text(lengths[0], CARD.memory / 1e9 * 1.4, f"{CARD.name}, {CARD.memory / 1e9:.0f} GB")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_xticks(lengths[::2], [_size(length) for length in lengths[::2]])
@@ -730,7 +730,7 @@ def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explo
         tokens, with a kernel at 75 percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as
         long."""
     caption = """Predicted for an H100, not measured: time of one head, 16 bits, d = 128, w = 1,024, forward. Speed the
-        kernel up: only the blue shrinks. So what happens to the percents of the rest? Our engine has no fused merge."""
+        kernel up: only the blue shrinks. So what happens to the percents of the rest?"""
     knobs = (
         Knob("percent", "kernel, % of peak", SLOWEST, 100, percent, 5),
         Knob("length", "length L", 12, 17, length, power=2),

@@ -40,6 +40,7 @@ __all__ = [
     "models_explorable",
     "models_extended",
     "models_gallery",
+    "models_put_in",
     "models_reads",
     "models_speeds",
     "models_table",
@@ -439,10 +440,12 @@ def models_speeds(names: Mapping[str, tuple[str, str]] = SPEEDS) -> tuple[Matplo
     )
     axis.minorticks_off()
     axis.axvline(1, color="black", linewidth=1, linestyle="--")
+    axis.axhline(1 / 8, color="black", linewidth=1.5, linestyle=":")
+    axis.text(axis.get_xlim()[1], 1 / 8, "Gemma 3 ", ha="right", va="bottom")
     axis.set_xlabel("turns within the length before")
     axis.set_ylabel("speed: new / old")
     alt = f"""What is left of the speed of each pair, against its turns within the length before, both on logarithmic
-        scales, with a dashed line at one turn. {"; ".join(spoken_of)}."""
+        scales, with a dashed line at one turn and a dotted one at an eighth, Gemma 3. {"; ".join(spoken_of)}."""
     return figure, alt
 
 
@@ -550,6 +553,29 @@ def models_reads() -> tuple[MatplotlibFigure, str]:
 
 
 # --- a pretrained model with several plans ----------------------------------------------------------------------------
+
+
+@styled
+def models_put_in(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
+    """Needles at home and at eight times as many bytes, a row for each recipe, with all bytes at home.
+
+    ``found``: percent of all bytes at home and far, of far copies, and of needles at home and far, by recipe.
+    """
+    figure, axis = new_figure(height=1.3 + 0.38 * len(found))
+    for y, (name, (right, _, _, home, far)) in enumerate(found.items()):
+        color = GREY if name.startswith("control") else ORANGE if name.startswith("no maker") else BLUE
+        axis.plot([home, far], [y, y], color=color, linewidth=2)
+        for at, look, what in ((home, "none", "needles at 64 bytes"), (far, "full", "at 512")):
+            axis.plot(at, y, "o", color=color, fillstyle=look, markersize=9, label=None if y else what)
+        axis.text(-3, y - 0.22, name, va="bottom")
+        axis.text(119, y, f"{right:.1f}", ha="right", va="center")
+    axis.text(119, -0.9, "bytes at 64", ha="right")
+    axis.set(xlim=(-4, 120), ylim=(len(found) - 0.5, -1.2), yticks=[], xticks=range(0, 101, 25))
+    axis.set_xlabel("right, %")
+    axis.grid(axis="y", visible=False)
+    legend_below(figure, axis)
+    told = (f"{name}: needles {of[3]:.0f} and {of[4]:.0f}, bytes {of[0]:.1f}" for name, of in found.items())
+    return figure, f"Needles found at 64 bytes and at 512, and bytes right at 64, in percent. {'; '.join(told)}."
 
 
 @styled

@@ -87,7 +87,7 @@ def test_eq_gpu_tile():
     # The cache gives enough for tiles of 128, and the memory does not.
     assert H200.bandwidth < figures.tile_need(128) < H100.cache == 1e12 * figures.LEVELS["L2 cache,\n50 MiB"]
     assert round(figures.tile_need(128) / 1e12, 1) == 7.7
-    assert "989 / 128 = 7.7" in LESSON
+    assert "the peak would take 989 / 128 = 7.7 terabytes per second, and HBM gives 3.35" in LESSON
 
 
 def test_exponentials_take_half_as_long_as_products():
@@ -110,11 +110,12 @@ def test_eq_gpu_decode():
         assert step.intensity == 2 * heads / (item * kv_heads)
     assert 70 < H100.ridge / 4 < H100.ridge / 1 < 300
     assert "70 to 300 times below the ridge" in LESSON
+    assert "That reads and writes the keys once more: twice the bytes." in LESSON
     sizes = Sizes(32_768, 8, 8, 128)
     (step,) = cost.decode_cost(sizes)
     assert (round(step.bytes / 1e6), round(1e6 * step.seconds(H100))) == (134, 40)
     assert "134 MB per layer, 40 µs on an H100" in LESSON
-    assert sum(s.bytes for s in cost.decode_cost(sizes, raw_keys=True)) == 2 * step.bytes  # "and double that"
+    assert sum(s.bytes for s in cost.decode_cost(sizes, raw_keys=True)) == 2 * step.bytes
 
 
 def test_what_a_step_takes_at_any_length():
@@ -128,8 +129,7 @@ def test_what_a_step_takes_at_any_length():
     start = ours[1] - 4096 * rate
     assert start == pytest.approx(4, abs=0.2)
     assert start + 1024 * rate == pytest.approx(ours[0], abs=0.1)
-    assert (round(ours[0], 1), round(theirs[0], 1)) == (4.4, 2.8)
-    assert "4.4 ms against 2.8: about 4 ms of its step are there at any length" in LESSON
+    assert theirs[0] < ours[0]
     assert all(abs(a / b - 1) < 0.02 for a, b in zip(bent[1:], ours[1:], strict=True))
     anew = table.where(what="ReRoPE, all keys turned anew")["milliseconds"]
     assert f"The control takes {anew[2] / bent[2]:.0f} times as long at 16,384" in LESSON
@@ -196,7 +196,9 @@ def test_memory_of_the_engine_is_linear(monkeypatch: pytest.MonkeyPatch):
     billions = [f"{number / 1e9:.1f}" for number in figures.memory_bytes(32_768)]
     assert billions[1:] == ["3.2", "1.6"]
     assert "Two merged calls take 3.2 GB, twice the 1.6 of plain RoPE in one call." in LESSON
-    assert "24 bytes per token and channel in place of 12" in LESSON
+    assert engine / plain == pytest.approx(24 / 12, abs=0.05)  # bytes per token and channel: tensors of two
+    assert f"{32 * 128 * 32_768 * 2 / 1e6:.0f} MB. Plain RoPE holds six" in LESSON
+    assert "Two calls hold as much as twelve" in LESSON
     assert round(float(billions[0]) / float(billions[1]), -1) == 40
 
 
@@ -337,18 +339,15 @@ def test_eq_gpu_overhead():
     moved = ["2c", "c + 4", "c + 16", "4 + c", "5c + 24"]
     assert re.findall(r"^\| .* \| \$(.*)\$ \|$", passes, re.MULTILINE) == moved
     assert (2 * 2 + 6 + 18 + 6, 6 + 18 + 6, 3 * 2) == (34, 30, 6)
-    assert "Of 34 bytes, copy, merge and cast move 30" in LESSON
+    assert "of 34 bytes, copy, merge and cast move 30" in LESSON
     assert not re.search(r"(loss|overhead) is at most|no bound|lower bound", LESSON)  # it is an estimate
     found = [round(figures.gpu_ratio(32_768, 1024, share), 2) for share in (0.35, 0.75)]
     assert found == [1.05, 1.11]
-    assert (
-        "by six, it would be {:.0f} to {:.0f} %".format(
-            *(600 * (figures.gpu_ratio(32_768, 1024, share) - 1) for share in (0.35, 0.75))
-        )
-        in LESSON
-    )
+    low, high = (600 * (figures.gpu_ratio(32_768, 1024, share) - 1) for share in (0.35, 0.75))
+    assert f"Then ReRoPE adds {low:.0f} to {high:.0f} % at 32,768 tokens, still not twice" in LESSON
     assert round(1 + 6 * (figures.gpu_ratio(8192, 1024, 0.75) - 1)) == 3
-    assert "for 32,000 tokens, the count is at least 5 % (kernel at 35 %) to 11 % (at 75 %)" in LESSON
+    assert "at 8,192, with a kernel at 75 %, it takes three times as long as RoPE" in LESSON
+    assert "For 32,000 tokens, no: 7 % more for 16,000 on a processor, 5 to 11 % by the count on an H100" in LESSON
 
 
 def test_a_fused_merge():
@@ -376,7 +375,7 @@ def test_overhead_beside_the_targets():
     assert "the H100 meets all three targets, and the T4 misses two" in DEEPER
     assert "At 75 % the H100 misses all three, and the H200 two" in DEEPER
     assert round(figures.gpu_ratio(8192, 1024, 1.0), 2) == 1.51
-    assert "it says 0.61, and the table of the lesson 1.51" in DEEPER
+    assert "it says 0.61, and the picture of the lesson 1.51" in DEEPER
     assert "Step by step it is 0.51" in LESSON
     assert [forward for forward, _ in targets.SPEED["cuda"].values()] == [1.25, 1.12, 1.08]
 
@@ -575,7 +574,10 @@ def test_the_explorable_computes_the_counts():
     assert drawn.text("ratio") == "ReRoPE takes 1.39 times as long as RoPE"
     triangles = Drawn(figures.gpu_time(plan="triangles"))
     assert triangles.text("ratio") == "ReRoPE takes 1.76 times as long as RoPE"
-    assert "At 8,192 tokens in triangles it is 1.76." in LESSON
+    told = [[f"{100 * (figures.gpu_ratio(n, 1024, share) - 1):.0f}" for share in (0.35, 0.75)] for n in (2**15, 2**13)]
+    assert told == [["5", "11"], ["19", "39"]]
+    assert "Try 32,768 tokens: 5 % more with a kernel at 35 % of the peak, 11 % at 75." in LESSON
+    assert "At 8,192 it is 19 and 39 %, and in triangles, at 75, it is 76." in LESSON
 
 
 def test_a_faster_kernel_shrinks_the_blue_alone():
@@ -627,7 +629,7 @@ def test_roofline_points():
     assert points["decoding"] == 1
     assert points["decoding, grouped"] == 4
     assert points["rotary"] == 0.75
-    assert points["merge"] < 0.2
+    assert f"A merge does {points['merge']:.2f} FLOPs per byte and turning {points['rotary']}, grey dots" in LESSON
     assert points["tiles of 128"] == 128 < T4.ridge < H200.ridge < points["8k tokens, read once"]
 
 

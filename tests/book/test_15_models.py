@@ -16,6 +16,7 @@ import torch
 from playwright.sync_api import Browser
 
 import rope_lessons as rl
+from experiments.put_in import recipes
 from rope_lessons.circles import turns
 from rope_lessons.figures import models as figures
 from rope_lessons.figures.sortable import SortableTable
@@ -54,7 +55,8 @@ def test_eq_models_llama3() -> None:
         for t, found in enumerate(spec().tolist()):
             omega = base ** (-2 * t / d)
             tau = rope["original_max_position_embeddings"] * omega / (2 * math.pi)
-            mu = min(1, max(0, (tau - 1) / (4 - 1)))
+            low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+            mu = min(1, max(0, (tau - low) / (high - low)))
             assert found == pytest.approx(omega * (mu + (1 - mu) / rope["factor"]), rel=1e-12)
 
 
@@ -197,6 +199,12 @@ def test_gemma_3() -> None:
     assert [at for at, layer in enumerate(layers) if layer.sees == "all"] == [5, 11, 17, 23, 29]
     assert {(layer.turns, layer.base) for layer in layers if layer.sees == "all"} == {("pi", 1e6)}
     assert figures.share_read(MODELS["Gemma 3 4B"]) == pytest.approx(0.15, abs=0.005)
+    assert 1 / 7 < figures.share_read(MODELS["Gemma 3 4B"]) < 1 / 6
+    assert [name for name, model in MODELS.items() if model.claimed is None] == ["Command A"]
+    assert "less than a sixth" in LESSON
+    pi = next(its.frequencies for its in MODELS["Gemma 3 4B"].plan() if its.visible_window is None)
+    assert pi is not None
+    torch.testing.assert_close(pi() / rl.rope_frequencies(pi.dim, 1e6), torch.full((pi.dim // 2,), 0.125).double())
 
 
 def test_exaone() -> None:
@@ -267,13 +275,29 @@ def of_the_page() -> dict[str, list[rl.Scheme]]:
 
 
 def test_the_page_has_the_recipes_that_were_measured() -> None:
-    rows = PUT_IN["rows"]
-    assert {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()} == {
-        row["recipe"]: row["layers"] for row in rows
-    }
+    """Ten of the fourteen; the deeper page has all of them."""
+    measured = {row["recipe"]: row["layers"] for row in PUT_IN["rows"]}
+    assert {name: [repr(layer) for layer in plan] for name, plan in recipes().items()} == measured
+    shown = {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()}
+    assert shown.items() <= measured.items()
+    assert len(measured) - len(shown) == 4
+    assert "and four more" in DEEPER
     assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
-    assert "one seed, 64 documents, 192 needles. Far copies at 512." in LESSON
+    assert "one seed, 64 documents, 192 needles. Far copies at 512." in DEEPER
+    assert "Needles found of 192, put in and nothing trained, one seed." in LESSON
+
+
+def test_the_figure_of_the_recipes() -> None:
+    """A hollow mark for the needles at home, a filled one for those at 512, and the bytes at home in figures."""
+    drawn = figures.models_put_in({name: right(name) for name in of_the_page()})
+    (axis,) = drawn.figure.axes
+    texts = [text.get_text() for text in axis.texts]
+    marks = [float(line.get_xdata()[0]) for line in axis.lines if line.get_marker() == "o"]
+    for row, name in enumerate(of_the_page()):
+        home, _, _, needles_home, needles = right(name)
+        assert marks[2 * row : 2 * row + 2] == [needles_home, needles]
+        assert texts[2 * row : 2 * row + 2] == [name, f"{home:.1f}"]
 
 
 @pytest.mark.parametrize("recipe", ["Olmo 3.1: windows, YaRN in 2 layers", "no maker yet: windows, ReRoPE in 2"])
@@ -294,7 +318,9 @@ def test_what_the_text_says_of_the_recipes() -> None:
     for everywhere in (qwen, late):
         assert all(ours < its for ours, its in zip(everywhere, window, strict=True))
     assert (round(late[needles_home]), round(late[needles])) == (44, 19)
-    assert "it finds 3 % of the needles even at 64" in LESSON
+    assert "it finds 3 % of the needles even at 64, so its line says little about length" in LESSON
+    assert "(On all bytes Mistral's window does.)" in LESSON
+    assert "which adds little to ReRoPE or to YaRN" in DEEPER
     assert round(qwen[needles_home]) == 3
     devstral = rl.hf.known("Devstral 2 123B").config["rope_parameters"]
     assert (devstral["rope_type"], devstral["beta_fast"]) == ("yarn", 4.0)
