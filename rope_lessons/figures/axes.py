@@ -178,6 +178,7 @@ def picture_scores(
         for color, nth, part in zip((RED, GREEN, PURPLE), ("fastest hand", "second", "third"), parts, strict=False):
             axis.plot(part, color=color, linewidth=1.2, label=nth)
         axis.plot(whole, color=BLUE, linewidth=3, label="all hands")
+        axis.axhline(whole[marks[0]], color=BLUE, linestyle=":")
         axis.plot(marks, whole[list(marks)], "o", color=BLUE, markersize=9)
         axis.set(title=name, ylabel="score", xticks=[0, *marks], yticks=[-5, 5], ylim=(-8, 9))
         said.append(f"{name}: {spoken([float(whole[up]) for up in marks], 1)}")

@@ -214,7 +214,7 @@ def exhibits() -> dict[str, tuple[str, str, str]]:
         "1 The angle that was rounded": (
             "no right answer, at a large base",
             "right near the start",
-            f"position {_first(_rounded(positions))}",
+            f"position {_first(_rounded(positions))}, or 1 at such a base",
         ),
         "2 The picture of one colour": (
             "flat images",
@@ -397,30 +397,30 @@ def museum_grid(found: Mapping[str, Sequence[str]]) -> ResultTable:
 def museum_guess(found: Mapping[str, Sequence[str]]) -> Explorable:
     """Which exhibit is it? ``found`` as for :func:`museum_grid`."""
     cases: dict[str, list[int]] = {}
-    for name, exhibit in EXHIBIT_OF.items():
-        cases.setdefault("".join("○●"[question in found[name]] for question in QUESTIONS), []).append(exhibit)
+    for number, name in enumerate(EXHIBIT_OF, 1):
+        cases.setdefault("".join("○●"[question in found[name]] for question in QUESTIONS), []).append(number)
     lamps = sorted(cases)
     lines = "".join(f"<li><b>{lamp}</b> {question}</li>" for lamp, question in zip(lamps[0], QUESTIONS, strict=True))
-    names: dict[str | int | float, str] = {exhibit: f"{exhibit} {name}" for name, exhibit in EXHIBIT_OF.items()}
+    names = ["choose", *(f"{exhibit} {name}" for name, exhibit in EXHIBIT_OF.items())]
     script = f"""
-const lamps = {json.dumps(lamps)}, exhibits = {json.dumps([cases[each] for each in lamps])};
+const lamps = {json.dumps(lamps)}, rows = {json.dumps([cases[each] for each in lamps])};
 const nth = value.nth - 1, list = root.querySelector("select"), said = root.querySelector(".rl-says");
 if (svg.dataset.nth !== `${{nth}}`) {{ svg.dataset.nth = nth; list.value = value.guess = 0; }}
 svg.querySelectorAll("b").forEach((lamp, n) => {{ lamp.textContent = lamps[nth][n]; }});
-said.textContent = !value.guess ? "Which exhibit is it?" : exhibits[nth].includes(value.guess) ?
-  `Yes. These lamps mean exhibit ${{exhibits[nth].join(" or ")}}.` : "No, that one lights other lamps.";
+said.textContent = !value.guess ? "Which may it be?" : rows[nth].includes(value.guess) ?
+  `Yes. These lamps mean ${{rows[nth].map((n) => list.options[n].text).join(", or ")}}.` : "No, it lights other lamps.";
 """
     return Explorable(
         name="museum-guess",
         alt="Seven questions, each with a lamp that is lit where a rotation fails it.",
         caption="● The rotation fails this question. One of the museum's, and only its lamps are shown.",
         knobs=(
-            Choice("guess", "your guess", {0: "choose", **names}, 0),
+            Choice("guess", "your guess", {**dict(enumerate(names))}, 0),
             Again("nth", "another one", len(lamps)),
         ),
         svg=f'<ul style="list-style:none;padding:0">{lines}</ul>',
         script=script,
-        says="Which exhibit is it?",
+        says="Which may it be?",
     )
 
 

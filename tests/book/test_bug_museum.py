@@ -151,7 +151,7 @@ def test_1_the_rounded_table() -> None:
     """The first number is the one in gpt-neox #1003."""
     assert numbers(r"float16: off by ([\d.]+)") == [0.7819]
     assert numbers(r"here:    off by (\S+)")[0] < 6e-8
-    assert museum.exhibits()["1 The angle that was rounded"][-1] == "position 239"
+    assert museum.exhibits()["1 The angle that was rounded"][-1] == "position 239, or 1 at such a base"
     cos, sin = rl.rotary_table(torch.arange(4), rl.rope_frequencies(8))
     with pytest.raises(TypeError, match="cos and sin must both be float32 or both float64"):
         rl.rotary.rotate(torch.zeros(4, 8), cos.half(), sin.half(), layout="half")
@@ -194,14 +194,16 @@ def test_1_a_base_of_a_million_in_float16() -> None:
     omega = 1 / 1e6 ** (torch.arange(0, 128, 2).half() / 128)
     assert (omega == 0).tolist() == [False] + [True] * 63
     assert torch.finfo(torch.float16).max == 65_504
-    assert "On our CPU a million becomes infinite in it, and all frequencies but the first become 0." in TEXT
+    assert "On our CPU a million becomes infinite in it, and all frequencies but the first become 0, so all is" in TEXT
     assert museum.exhibits()["1 The angle that was rounded"][0] == "no right answer, at a large base"
+    exact = 1 / 1e6 ** (torch.arange(0, 128, 2).double() / 128)
+    assert float(museum.moved(omega.double(), exact)) > museum.WRONG_FROM  # at position 1
 
 
 def test_2_the_picture_of_one_colour() -> None:
     """Steps of 512 at 65,536, and the first that merges at 257; 2,049 in TF32, which has float16's digits."""
-    assert "bfloat16 keeps 1 of 64 columns apart" in printed()
-    assert "here     keeps 64 of 64 columns apart" in printed()
+    for way, apart in (("@   ", 1), ("*   ", 64), ("here", 64)):
+        assert f"{way} keeps {apart} of 64 columns apart" in printed()
     assert torch.arange(65_536, 131_072).bfloat16().unique().diff().unique().tolist() == [512]
     assert museum.exhibits()["2 The picture of one colour"][-1] == "position 257"
     with pytest.raises(TypeError, match="positions must be int64"):
@@ -324,12 +326,12 @@ def test_where_each_begins() -> None:
     """The table, by hand: an error of a tenth in some pair."""
     begins = {name.split(" ")[0]: begin for name, (*_, begin) in museum.exhibits().items()}
     assert begins == {
-        "1": "position 239", "2": "position 257", "3": "position 1", "4": "position 1", "5": "distance 1",
-        "6": "distance 0", "7": "distance 0", "8": "length 2,050", "9": "position 2", "10": "new token 2",
-        "11": "length 4,097", "12": "position 1",
+        "1": "position 239, or 1 at such a base", "2": "position 257", "3": "position 1", "4": "position 1",
+        "5": "distance 1", "6": "distance 0", "7": "distance 0", "8": "length 2,050", "9": "position 2",
+        "10": "new token 2", "11": "length 4,097", "12": "position 1",
     }  # fmt: skip
     for name, off in (("1", museum._rounded), ("2", museum._merged)):
-        position = int(begins[name].split()[1])
+        position = int(begins[name].split()[1].strip(","))
         assert off(torch.arange(position)).max() <= museum.WRONG_FROM < off(torch.tensor([position]))
     lines = {name: museum.worst_so_far(number, 4096) for number, (name, *_) in enumerate(museum.LINES)}
     ours = lines["angles in float64, table in float32"]
@@ -511,15 +513,17 @@ def test_the_lamps_to_guess_by() -> None:
     """Each rotation's lamps, once; what is taken for right are all exhibits with these lamps."""
     found = names_of_the_page()["found"]
     shown = museum.museum_guess(found)
-    made = re.search(r"lamps = (\[.*?\]), exhibits = (\[\[.*\]\]);", shown.script)
+    made = re.search(r"lamps = (\[.*?\]), rows = (\[\[.*\]\]);", shown.script)
     assert made
-    lamps, exhibits = map(json.loads, made.groups())
-    assert sorted(number for numbers in exhibits for number in numbers) == sorted(bug_museum.EXHIBIT_OF.values())
-    assert len(set(lamps)) == len(lamps) == len(exhibits)
-    for name, number in bug_museum.EXHIBIT_OF.items():
+    lamps, rows = map(json.loads, made.groups())
+    assert sorted(number for numbers in rows for number in numbers) == list(range(1, 12))
+    assert len(set(lamps)) == len(lamps) == len(rows)
+    for number, (name, exhibit) in enumerate(bug_museum.EXHIBIT_OF.items(), 1):
         lit = "".join("○●"[question in found[name]] for question in museum.QUESTIONS)
-        assert number in exhibits[lamps.index(lit)]
-        assert f"{number} " in shown._repr_html_()
+        assert number in rows[lamps.index(lit)]
+        assert f'<option value="{number}">{exhibit} {name}</option>' in shown._repr_html_()
+        same = [other for other in found if other != "ours" and set(found[other]) == set(found[name])]
+        assert [list(bug_museum.EXHIBIT_OF)[n - 1] for n in rows[lamps.index(lit)]] == same
     assert "".join(re.findall(r"<b>(.)</b>", shown.svg)) == lamps[0]  # the first frame
     assert "Before you see the answers, guess." in TEXT
 
