@@ -218,14 +218,17 @@ def entropy_lookup(
             )  # fmt: skip
             layer = 1 if side < 0 else 2
             axis.text((start + end) / 2, 1.5 * side, f"layer {layer}: {weight:.0f} %", ha="center", va="center")
+        for start, end in ((7, 2), (8, 1), (9, 1), (10, 0)) if axis is axes[0] else ():  # the other digits
+            bend = {"arrowstyle": "->", "color": GREY, "connectionstyle": "arc3,rad=0.25"}
+            axis.annotate("", (end, 0.28), (start, 0.28), arrowprops=bend)
         axis.set(xlim=(-0.8, begin + at + 0.8), ylim=(-1.8, 1.8), title=title)
         axis.axis("off")
         digit, asks, found = weights
         said.append(f"{title}: {digit:.0f} % and {asks:.0f} % in layer 1, {found:.0f} % in layer 2")
     alt = f"""The text {hidden}, and further on {asked}, in {len(cases)} panels. In the first layer an arrow leads from
         the digit {hidden[at]} at the end of the first copy back to its first letter, and one from the {asked[-1]} at
-        the end of the second to its own. In the second layer one leads from that {asked[-1]} to the digit. Their
-        weights, {"; ".join(said)}."""
+        the end of the second to its own; thin ones from the other digits to y, e, e and k. In the second layer one
+        leads from that {asked[-1]} to the digit. Their weights, {"; ".join(said)}."""
     return figure, alt
 
 
@@ -424,8 +427,8 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
     caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. They meet at the upright line, at 64
         keys, the training length. Dotted grey: all keys there are. Give the others a spread, and some of them shout
         back: the needle has to stand out by more, and for a long enough text no margin is enough (try 5.9 and 1.2).
-        Then set the needle to 0 and the spread to 1: up to here, this head looks at ever more keys, with the scale
-        too."""
+        Then set the needle to 0 and the spread to 1: as far as this axis goes, the head looks at ever more keys, with
+        the scale too."""
     knobs = (
         Knob("needle", "needle’s score", 0, 12, needle, 0.1),
         Knob("spread", "others’ spread", 0, 1.2, spread, 0.1),
