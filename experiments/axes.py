@@ -2,7 +2,7 @@
 
     python -m experiments axes
 
-Takes about 8 minutes on one CPU core: 5 s for each of 45 trainings, and the tests.
+Takes about 8 minutes on one CPU core: 5 s for each of 55 trainings, and the tests.
 
 Writes axes.json. Pictures of 8 rows and 8 columns in training; at test as many, more rows, more of both. Then what some
 hands say of far pixels is taken away from the models with two axes: nothing is farther than 7. The control: a window.
@@ -54,6 +54,7 @@ def mixed(seed: int) -> Tensor:
 
 
 LINE = rope_frequencies(DIM).unsqueeze(0)
+STRIDE = 64  # places in a row, however many pixels it has: the pixel above is as many back in every picture
 # What is trained, by name: a function from the seed to the model, given the sizes.
 KINDS: dict[str, Callable[..., pictures.PictureModel]] = {
     "line by line": partial(pictures.train, LINE),
@@ -62,6 +63,8 @@ KINDS: dict[str, Callable[..., pictures.PictureModel]] = {
     ),  # that of the axes
     "two axes": partial(pictures.train, axial_frequencies(DIM, 2, base=100.0)),
     "two axes, base 10": partial(pictures.train, axial_frequencies(DIM, 2, base=10.0)),
+    "two axes, base 10,000": partial(pictures.train, axial_frequencies(DIM, 2)),
+    "rows of 64 places": partial(pictures.train, torch.cat((STRIDE * LINE, LINE))),
     "mixed": lambda seed, **options: pictures.train(mixed(seed), seed, learned=True, **options),
     "learned table": partial(pictures.train, None),
     "line by line, six widths": partial(pictures.train, LINE, columns=WIDTHS),

@@ -76,7 +76,9 @@ def test_one_axis_with_a_fixed_stride_is_two_axes_in_disguise() -> None:
             rl.apply_rotary(x.expand(len(grid), -1), line, omega, layout="half"),
             axes.apply_axial(x.expand(len(grid), -1), grid, torch.stack((64 * omega, omega)), layout="half"),
         )
-    assert "puts *above* 64 steps back at every width. So perhaps one axis can; we have not trained it." in LESSON
+    right = found("rows of 64 places", 12, 12)
+    assert min(right) > 95
+    assert f"puts *above* 64 steps back at every width. One axis can: {fmean(right):.0f} % at 12 × 12." in LESSON
 
 
 def test_thm_axes_planes() -> None:
@@ -239,6 +241,8 @@ def test_mirages() -> None:
     assert max(abs(a - b) for a, b in zip(in_tall["none"], in_tall["slow"], strict=True)) < 0.05
     tall, wide = (found("two axes", *shape) for shape in ((18, 8), (12, 12)))
     assert max(tall) < 97.5
+    of_text = fmean(found("two axes, base 10,000", 24, 24))
+    assert f"nearly as strong as *above*, and {of_text:.0f} % of the pixels find theirs" in LESSON
     assert min(wide) > 99.9
     turns = [[steps * 100 ** (-t / 8) / (2 * math.pi) for t in (0, 1, 2)] for steps in (12, 19)]
     assert "has gone round {:.1f} times, the second {:.2f} times".format(*turns[0]) in LESSON
@@ -257,10 +261,7 @@ def test_mirages() -> None:
 
 
 def scores(base: int) -> torch.Tensor:
-    kind = {100: "two axes", 10: "two axes, base 10"}.get(base, f"base {base}")
-    if kind not in MODELS and kind not in experiment.KINDS:
-        MODELS[kind] = pictures.train(axes.axial_frequencies(32, 2, base=float(base)), seed=0)
-    return pictures.by_hand(trained(kind), 24)
+    return pictures.by_hand(trained("two axes" if base == 100 else f"two axes, base {base:,}"), 24)
 
 
 def test_what_a_pixel_scores_by_rows_up() -> None:
