@@ -571,7 +571,6 @@ def test_a_mark_cut_at_the_same_letter_is_lost_as_well():
     cut, same = right(8), right(7)
     assert max(a - b for a, b in zip(same, cut, strict=True)) < 5
     assert max(same[2:]) < 40
-    assert "With 7 for the question alone both are cut alike, and no digit comes back" in LESSON
 
 
 def test_fractions_do_no_harm():
@@ -648,6 +647,11 @@ def test_what_a_server_that_cannot_bend_gets():
     assert 70 < live.percent(model, plan, texts, 512, "needle") < 85
     served, window, bent = (live.percent(model, each, texts, 512, "far copies") for each in (plan, near, SHARP))
     assert 0 < served - window < (bent - window) / 2
+
+
+def test_other_settings_pass_the_lab_as_well():
+    assert "Others pass as well" in LESSON
+    assert check("rerope.lab", {"window": 12, "slope": 1 / 12}).right
 
 
 def test_the_model_of_the_first_line():
