@@ -439,7 +439,7 @@ def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
         for y, kind, name in (
             (60, "near", "in the window"),
             (84, "far", "beyond the window"),
-            (108, "beyond", "never seen"),
+            (108, "beyond", "beyond training"),
             (132, "squeezed", "neighbours squeezed"),
         )
     )
@@ -481,9 +481,11 @@ LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and th
 HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
 MARK, BENT = "#f5c97a", 8  # the tint of what is marked; the window that is too short
+SAME = 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48'
 STATES: dict[str | int | float, tuple[str, str, str]] = {  # button, what the digit carries, what is wanted
-    "whole": ("as trained", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48'),
-    "crowd": ("too many keys", 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48'),
+    "whole": ("as trained", *SAME),
+    "crowd": ("too many keys", *SAME),
+    "sharp": ("with log n†", *SAME),
     "bent": ("w = 8", 'carries: after ?y␣=␣"48', 'wants: after ?ey␣=␣"48'),
 }
 MARK_SCRIPT = """
@@ -526,8 +528,8 @@ def _bars(values: Sequence[float]) -> str:
 
 
 def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -> Explorable:
-    """How the third digit of a needle is found: what the first layer writes onto it, what the question looks for, and
-    what is left where too many keys are seen or near distances are bent. A drawing, with two measurements below.
+    """How the third digit of a needle is found: what layer 1 writes onto it and what the question looks for, also with
+    too many keys or bent distances.
 
     Args:
         measured: for each state how far that digit is found and how often it is read, in percent.
@@ -539,20 +541,19 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
     drawn = {
         "whole": _arcs(range(THIRD), sure),
         "crowd": _arcs(range(THIRD), f'{sure} stroke-opacity="0.3"')
-        + "".join(
-            f'<path d="M0 {y}Q150 {y - 30} {_center(THIRD)} {LINE_TOP}" fill="none" {crowd}/>'
-            for y in range(48, 104, 6)
-        )
+        + "".join(f'<path d="M0 {y}Q150 {y - 30} {x} {LINE_TOP}" fill="none" {crowd}/>' for y in range(48, 104, 6))
         + f'<rect x="{x - 11}" y="{LINE_TOP + 3}" width="22" height="22" fill="{MARK}"/>'
         + f'<text x="{x}" y="{LINE_TOP + 19}" text-anchor="middle" fill-opacity="0.6">?</text>',
         "bent": _arcs(near, sure) + _arcs(far, f'{unsure} stroke-dasharray="4 4"'),
     }
     words = "".join(
-        f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn[str(name)]}'
+        f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn.get(str(name), drawn["whole"])}'
         f'<path d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" stroke-width="3" '
         f'stroke="{RED if name == "bent" else GREEN}" stroke-dasharray="{"3 6" if name == "bent" else "none"}"/>'
         f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">{html.escape(carries)}</text>'
         f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">{html.escape(wants)}</text>'
+        f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 109}" font-size="13">'
+        f"{'135 away, shown as 32' if name in ('crowd', 'sharp') else '23 away'}</text>"
         f"{_bars(measured[str(name)])}</g>"
         for name, (_, carries, wants) in STATES.items()
     )
@@ -563,19 +564,18 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         f"{_row_of_bytes(LINE, LINE_TOP, THIRD)}{words}"
         f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
-        f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 109}" font-size="13">shown 32 away</text>'
         f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
         "</svg>"
     )
     said = "; ".join(f"{STATES[name][0]} {spoken(values, 0)}" for name, values in measured.items())
     alt = f"""Two lines of bytes. Above, the hidden line with its number; the ten bytes before its third digit, a 2,
-        send arrows to that digit, which then carries them. Below, the question, the same line up to its second digit;
-        its last byte looks for a byte that carries the same, and finds the 2, at whatever distance. With too many keys
-        the arrows are pale among many others, and in place of the 2 stands a question mark. With w = 8 the farthest
-        bytes share one distance with everything before them, three in the line above and two in the question. Two bars
+        send arrows to it, which it then carries. Below, the question, the same line up to its second digit;
+        its last byte looks for a byte that carries the same, and finds the 2, 23 away. With too many keys it is 135
+        away; the arrows are pale among others, and for the 2 stands a question mark. With log n† they are not. With
+        w = 8 the farthest bytes share one distance with all before them, three above and two in the question. Two bars
         below, found and read, in percent: {said}."""
-    caption = """A drawing. The bars are measured, for the third digit, at ¾ of 64 bytes (too many keys: of 512): found,
-        the weight of layer 2's best head on it; read, the right answers. One seed, 16 questions. ↵ is the line's end,
-        ␣ a blank."""
+    caption = """A drawing. The bars are measured, for the third digit, at ¾ of 64 bytes or 512: found, the weight of
+        layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32 and no
+        scale. ↵ is the line's end, ␣ a blank."""
     buttons = Choice("state", "layer 1", {name: button for name, (button, *_) in STATES.items()}, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
