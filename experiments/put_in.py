@@ -29,7 +29,8 @@ def recipes() -> dict[str, Plan]:
     near = scheme("window", dim=DIM, visible_window=HOME)
     llama = scheme("llama3", dim=DIM, factor=FACTOR, train_length=HOME)
     yarn = scheme("yarn", dim=DIM, factor=FACTOR, train_length=HOME)
-    outer = yarn.replace(visible_window=HOME)
+    outer, calm = yarn.replace(visible_window=HOME), yarn.replace(rotary_scale=1.0)
+    loud = rope.replace(rotary_scale=yarn.rotary_scale)
     late = scheme("yarn", dim=DIM, factor=FACTOR, train_length=HOME, beta_fast=4.0)
     bent = scheme("rerope", dim=DIM, window=32)
     log = LogN(HOME, clip=True)
@@ -44,6 +45,8 @@ def recipes() -> dict[str, Plan]:
         "no maker yet: windows, ReRoPE in 2": (near, bent, bent, near),
         "the same, log n†": (near, *[bent.replace(scale=log)] * 2, near),
         "control: windows, RoPE in 2": (near, rope, rope, near),
+        "control: Olmo 3.1 without YaRN's factor": (near, calm, calm, near),
+        "control: windows, RoPE and the factor in 2": (near, loud, loud, near),
         "control: YaRN in 2, log n†": (near, *[yarn.replace(scale=log)] * 2, near),
         "control: YaRN in 2, RoPE elsewhere": (rope, yarn, yarn, rope),
         "control: YaRN in all, windows in the rest": (outer, yarn, yarn, outer),

@@ -170,7 +170,7 @@ def _rows(model: Released) -> str:
     axes = any(layer.turns == "mrope" for layer in layers)
     nothing = [False] * len(layers)
     tall = [layer if layer.sees == "none" else replace(layer, sees="all") for layer in layers]
-    near = [layer.sees in ("window", "chunk") for layer in layers]
+    near = [layer.sees != "all" for layer in layers]
     rows = (
         ("frequencies", _strip(tall), _grouped(model, _frequencies), True),
         ("distance", _flat(nothing, "blue"), "the true one", False),
@@ -203,8 +203,8 @@ def models_explorable(first: str = "Gemma 3 4B") -> Explorable:
     return Explorable(
         "models-knobs",
         alt,
-        "A bar is a layer, the first on the left. Blue: RoPE. Orange: its frequencies, or the scores, are changed. An "
-        "outline: no positions. Grey: a knob as plain RoPE has it.",
+        "A bar is a layer, the first on the left. First row: blue for RoPE, orange for changed frequencies, an outline "
+        "for no positions, grey for no softmax attention. Other rows: a colour where a layer is not as in plain RoPE.",
         [Choice("model", "Model", {name: name for name in pictures}, first)],
         f'<div class="rl-model">{pictures[first]}</div>',
         f"const pictures = {json.dumps(pictures, ensure_ascii=False)};\nsvg.innerHTML = pictures[value.model];",
@@ -372,7 +372,7 @@ def _row(model: Released) -> SortableRow:
 
 
 SHORT = (
-    "Llama 2 7B", "Mistral 7B v0.1", "Llama 3.1 8B", "Gemma 3 4B", "Phi-3.5 mini", "Command A", "DeepSeek-V3",
+    "Llama 2 7B", "Mistral 7B v0.1", "Llama 3.1 8B", "Gemma 3 4B", "Phi-3.5 mini", "Command R7B", "DeepSeek-V3",
     "Llama 4 Scout", "Qwen3 8B, YaRN on", "SmolLM3 3B", "EXAONE 4.0 32B", "gpt-oss 20B", "Olmo 3.1 32B", "Gemma 4 31B",
 )  # fmt: skip
 
@@ -461,25 +461,29 @@ NAMED = {
     "Llama 4 Scout": ("Llama 4", (7, -9), "right", "top"),
     "Mistral 7B v0.1": ("Mistral v0.1", (2, -9), "right", "top"),
     "Command R7B": ("Command R7B", (-10, 0), "right", "center"),
-    "EXAONE 4.0 32B": ("EXAONE 4", (0, 10), "center", "bottom"),
+    "EXAONE 4.0 32B": ("EXAONE 4", (8, 10), "right", "bottom"),
     "SmolLM3 3B": ("SmolLM3", (-9, 0), "right", "center"),
     "Llama 3 8B": ("Llama 3", (4, -9), "right", "top"),
-    "OLMo 2 7B": ("OLMo 2", (0, 9), "center", "bottom"),
+    "OLMo 2 7B": ("OLMo 2", (0, 7), "center", "bottom"),
     "Llama 3.1 8B": ("Llama 3.1", (9, 0), "left", "center"),
     "Qwen3-Next 80B-A3B": ("Qwen3-Next", (0, 10), "center", "bottom"),
+    "Gemma 4 31B": ("Gemma 4 (frame)\nMinistral 3, Devstral 2", (2, 9), "left", "bottom"),
+    "gpt-oss 20B": ("gpt-oss", (8, 0), "left", "center"),
+    "Olmo 3.1 32B": ("Olmo 3.1", (0, -7), "center", "top"),
+    "Code Llama 7B": ("Code Llama", (0, 7), "center", "bottom"),
 }
 
 
 def seen_far(model: Released) -> bool:
-    """Whether a layer that turns meets every distance of the text."""
-    return any(layer.turns is not None and layer.sees == "all" for layer in model.layers)
+    """Whether slow hands turn in a layer that meets every distance of the text."""
+    return any(layer.turns not in (None, "proportional") and layer.sees == "all" for layer in model.layers)
 
 
 @styled
 def models_bases() -> tuple[MatplotlibFigure, str]:
     """The largest base of each model against the longest text that is claimed, and the base that turns just once.
 
-    Filled where a layer that turns sees everything, hollow where such layers see a window or a block.
+    Filled where slow hands turn in a layer that sees everything, hollow where there is no such layer.
     """
     figure, axis = new_figure(height=5.0)
     found: dict[tuple[str, bool], Counter[tuple[int, float]]] = {}
@@ -505,9 +509,7 @@ def models_bases() -> tuple[MatplotlibFigure, str]:
         if far:
             total = sum(count for (other, _), those in found.items() if other == name for count in those.values())
             axis.plot([], [], marker, color=color, label=f"{name}: {total} models")
-    axis.plot(
-        [], [], "o", color=GREY, markerfacecolor="none", label="hollow: only windows or blocks turn", markersize=9
-    )
+    axis.plot([], [], "o", color=GREY, markerfacecolor="none", label="hollow: no slow hand turns far", markersize=9)
     lengths = [2**power for power in range(15, 24)]
     once = [turns_once(length) for length in lengths]
     axis.plot(lengths, once, color=GREY, linestyle="--", label="the slowest of 64 pairs turns once")
@@ -522,8 +524,8 @@ def models_bases() -> tuple[MatplotlibFigure, str]:
     legend_below(figure, axis, columns=1)
     alt = f"""The base of {sum(map(Counter.total, found.values()))} models against the longest text that is claimed, on
         logarithmic scales. Bases grow with the lengths. A dashed line shows the base with which the slowest of 64 pairs
-        turns just once. All models are above it but {", ".join(below)}. Hollow marks, for models of which only windows
-        or blocks turn: {", ".join(hollow)}."""
+        turns just once. All models are above it but {", ".join(below)}. Hollow marks, for models in which no slow hand
+        turns far: {", ".join(hollow)}."""
     return figure, alt
 
 
