@@ -773,6 +773,9 @@ def test_library_one_flex_attention_call_with_twice_the_channels():
     assert right_one(0, 0, place[:, None], torch.arange(2 * length)).sum() == length * (length + 1) // 2
     score, value = 2 * queries.shape[-1], 2 * v.shape[-1]
     assert (score + value, 4 * dim) == (6 * dim, 4 * v.shape[-1])
+    assert "On a long text *two* calls are cheaper" in LESSON
+    dearest = [figures.gpu_ratio(n, 1024, 0.75, slides=False) for n in (8192, 32_768)]
+    assert dearest[1] < 1.5 < dearest[0]  # in triangles not yet at 8,192 tokens
     assert "$6d$ FLOPs per pair where $4d$ would do, half as many again *at any length*" in LESSON
     assert (keys.numel() / k.numel(), torch.cat((v, v), 2).numel() / v.numel()) == (4, 2)
     assert "keys take four times the memory, values twice" in LESSON
