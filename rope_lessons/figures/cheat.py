@@ -225,7 +225,8 @@ METHODS_ON_IT: tuple[Entry, ...] = (
           "<span class=\"rl-whole\">scores × (0.1 ln κ + 1)²</span>", f'rl.scheme("yarn", dim=d, {_F}, {_N})',
           "yarn", "", "yarn", "05_circles",
           _kind("yarn", "a ramp from the fast pairs to the slow ones", factor=8.0, train_length=64)),
-    Entry("LongRoPE", "frequencies", "ω<sub>t</sub>/κ<sub>t</sub>, all κ<sub>t</sub> searched on long texts",
+    Entry("LongRoPE", "frequencies", "ω<sub>t</sub>/κ<sub>t</sub>, all κ<sub>t</sub> searched on long texts; "
+          "<span class=\"rl-whole\">scores × (1 + ln κ / ln N)</span>",
           'rl.scheme("longrope", dim=d, short_factor=(1.0,) * (d // 2), long_factor=searched, '
           f'{_F}, {_N})', "longrope", "a search on long texts", "longrope", "05_circles", _longrope),
     Entry("ReRoPE, log n†", "distance", "min(Δ, w)",
@@ -286,7 +287,8 @@ class CheatSheet:
         measured: by name the tax, the far copies over a window and the needles at eight times the training length; None
             where nothing was measured.
         sure: by name and in the same order, how much each of the three says: ``"sure"`` for a difference whose interval
-            leaves out 0, ``"open"`` for a share whose interval is wider than half of all that is possible, else ``""``.
+            leaves out 0, over two seeds or more, ``"open"`` for a share whose interval is wider than half of all that
+            is possible, else ``""``.
     """
 
     entries: tuple[Entry, ...]
@@ -374,9 +376,10 @@ def _measured(own: Table, row: str) -> tuple[tuple[float | None, float | None, f
     (far,) = own.where(row=row, metric="far copies", length=longest)
     (needle,) = own.where(row=row, metric="needle", length=longest)
     numbers = (tax["mean"], far["ahead_mean"], needle["mean"])
+    more = tax["seeds"] > 1
     marks = (
-        "sure" if tax["low"] * tax["high"] > 0 else "",
-        "sure" if far["ahead_mean"] is not None and far["ahead_low"] * far["ahead_high"] > 0 else "",
+        "sure" if more and tax["low"] * tax["high"] > 0 else "",
+        "sure" if more and far["ahead_mean"] is not None and far["ahead_low"] * far["ahead_high"] > 0 else "",
         "open" if min(needle["high"], 1.0) - max(needle["low"], 0.0) > WIDE_OPEN else "",
     )
     over, points, found = (None if number is None else 100 * number for number in numbers)

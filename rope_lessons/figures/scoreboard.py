@@ -16,6 +16,7 @@ from rope_lessons.figures import (
     GREY,
     ORANGE,
     RED,
+    SKY,
     doubling_axis,
     legend_below,
     new_figure,
@@ -619,7 +620,7 @@ def scoreboard_tuned(
         names: of the rows; what each is called. Plain RoPE is tuned alike.
         metrics: a panel for each.
         length: that they were tuned for.
-        control: rows of models that nobody tuned, each a dotted line; what each is called.
+        control: up to two rows of models that nobody tuned, dotted lines; what each is called.
 
     Raises:
         ValueError: rows of which nothing is tuned; a control that the table does not have.
@@ -645,9 +646,9 @@ def scoreboard_tuned(
         if bound is not None:
             axis.axhline(bound, color=GREY, linestyle="--", linewidth=1.5, label="trained there")
             said.append(f"{HEADS[metric]}, trained there: {bound:.1f}")
-        for row, name in (control or {}).items():
+        for (row, name), color in zip((control or {}).items(), ("black", SKY), strict=False):
             untuned, _, _ = measured(lines, row, metric, length)
-            axis.axhline(untuned, color="black", linestyle=":", linewidth=2, label=name)
+            axis.axhline(untuned, color=color, linestyle=":", linewidth=2, label=name)
             said.append(f"{HEADS[metric]}, {name}: {untuned:.1f}")
         axis.set_xticks(range(len(shares)), [f"{percent:g} %" for percent in shares])
         axis.set_ylabel(f"{HEADS[metric]}, % right")
