@@ -471,8 +471,8 @@ def test_who_has_gaps_loses_at_home():
     without = [at_home[row] for row in (MOVING, WINDOWS, QUARTER)]
     assert all(high < 0 for _, _, high in with_gaps)
     assert all(low < 0 < high for _, low, high in without)
-    assert {-mean for mean, _, _ in with_gaps} == {0.8, 0.9}
-    assert "that have seen 19 of the 64 distances lose 0.8 or 0.9 points against plain RoPE with log n" in DEEPER
+    assert {-mean for mean, _, _ in with_gaps} == {0.7, 0.8, 0.9}
+    assert "that have seen 19 of the 64 distances lose 0.7 to 0.9 points against plain RoPE with log n" in DEEPER
     assert "the others nothing that could be told from zero" in DEEPER
 
 
@@ -680,13 +680,14 @@ INVLEAKY = "invleaky-w16-logn"
 def test_paired_differences_of_the_lesson():
     natural = ahead(INVLEAKY, "rope-logn", "natural")
     copies = ahead(INVLEAKY, "rope-logn", "far copies")
-    assert [round(x) for x in (*natural, *copies)] == [23, 17, 30, 37, 21, 53]
-    assert "23 points more of all bytes (17 to 30)" in LESSON
-    assert "37 points more than plain RoPE (21 to 53)" in DEEPER
+    assert [round(x) for x in (*natural, *copies)] == [22, 18, 26, 34, 26, 42]
+    assert "22 points more of all bytes (18 to 26)" in LESSON
+    assert "34 points more than plain RoPE (26 to 42)" in DEEPER
     window = ahead(f"{INVLEAKY}-window", INVLEAKY, "natural")
     assert f"its own cut is {window[0]} points better still" in LESSON
-    unsettled = ahead(f"{INVLEAKY}-window", INVLEAKY, "far copies")
-    assert unsettled[1] < 0 < unsettled[0]
+    assert (
+        ahead(f"{INVLEAKY}-window", INVLEAKY, "far copies")[1] > 0
+    )  # what is copied from afar, too, the cut does better
 
 
 def test_nothing_speaks_for_invleaky_and_against_its_window():

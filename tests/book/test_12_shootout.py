@@ -249,11 +249,9 @@ def test_no_row_that_only_changes_frequencies_is_over_its_window():
     bent = {row.name for row in CHOOSER.rows if row.name.startswith(("ReRoPE", "Leaky", "Self-Extend"))}
     assert "with log n in training or without" in LESSON
     assert sure >= bent | {"ALiBi", "HWFA", "Sinusoidal, squeezed"}
-    hwfa2 = line("hwfa2-w16-logn", "far copies")
-    assert hwfa2["ahead_mean"] > 0 > hwfa2["ahead_low"]
-    low, high = (round(100 * hwfa2[end]) for end in ("ahead_low", "ahead_high"))
-    said = f"HWFA2 with log n may be anything between {-low} points behind its window and {high} ahead"
-    assert said in LESSON
+    wide = line("rerope-w32-logn", "needle")
+    low, high = (round(100 * wide[end]) for end in ("ahead_low", "ahead_high"))
+    assert f"ReRoPE trained with log n finds anything between {low} and {high} points more needles than" in LESSON
 
 
 def test_the_searched_list_is_the_best_change_of_frequencies():
@@ -340,7 +338,7 @@ def test_the_opened_row_has_the_interval_of_the_gain():
     assert "far copies: {:.1f} to {:.1f};".format(*(100 * found[f"ahead_{end}"] for end in ("low", "high"))) in said
     assert said.startswith("all bytes: −0.1 to 1.0; ")
     assert ROWS["A window of 64 bytes"].more["ahead of its window"] == "–"
-    assert "far copies: −4.4 to 23.8" in ROWS["HWFA2"].more["ahead of its window"]
+    assert "far copies: 4.1 to 14.4" in ROWS["HWFA2"].more["ahead of its window"]
 
 
 @pytest.mark.parametrize("name", [name for name in RUNGS["small"].rows if not name.endswith("-window")])
@@ -487,7 +485,7 @@ def test_the_orders():
     assert "Twenty-four of our rows" in LESSON
     for both in pairs.values():
         found = summary.agreement(both)
-        assert found.better_half < 0.5 < 0.8 < found.all
+        assert found.better_half < 0.5 < 0.75 < found.all
     there = sorted(pairs["natural"], key=lambda pair: -pair.there)
     here = sorted(pairs["natural"], key=lambda pair: -pair.here)
     assert here[0].row == "hwfa-w16" == there[8].row  # our first and their ninth
