@@ -624,8 +624,6 @@ def test_a_parked_value_is_shorter_and_not_short():
     assert round(float(length[:, 0].mean()), 1) == 3.8
     assert length[:, 0].std() < 1e-4  # the same in every text
     assert round(float(length[:, 1:].mean()), 1) == 5.6
-    assert round(1 - 3.8 / 5.6, 1) == 0.3
-    assert "best if its value vector is short (here: a third shorter)" in LESSON
     (stored,) = STORED["sinks"].where(model="rope", seed=0)
     assert max(max(layer) for layer in stored["first_token"]) == stored["first_token"][1][0]
     asked = recall.with_start(windows[:, :64])
@@ -717,12 +715,12 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert board("alibi-window", "natural", 512) == 61.6
     assert "improves from 60.1 to 62.6 on all bytes" in DEEPER
     assert "so its control improves too, to 61.6" in DEEPER
-    assert "It costs something at home, 60.1 against 62.6. At 512 it is a point ahead of its control on all" in LESSON
-    assert "bytes and 5 on far copies" in LESSON
+    assert "It costs something at home, 60.1 against 62.6. At 512 it is a point ahead of its control, and" in LESSON
+    assert "ahead of its control, and 5 on far copies." in LESSON
     assert by_seed("alibi", "needle") == [33, 66, 75]
     assert "find 33, 66 and 75 % of the needles" in LESSON
     for row in ("hwfa-w16-window", "hwfa2-w16-logn-window", "alibi-window"):
-        assert board(row, "needle", 512) == 33.3
+        assert 33 < board(row, "needle", 512) <= 33.3  # those right before the question
     assert board("hwfa-w16", "needle", 512) == 100
     hybrid = {
         metric: [board("hwfa-w16", metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
@@ -766,11 +764,11 @@ def test_a_finished_model_as_a_hybrid():
     assert "560 keys, 95 % of the needles" in LESSON
     third = [live.percent(model, plan, texts[:16], 512, "needle") for plan in (top, near)]
     assert third == pytest.approx([100 / 3] * 2)
-    assert "with the top layer in its place no more is found than with a window" in LESSON
+    assert "in its place the top layer finds no more than a window" in LESSON
     for metric in ("natural", "far copies"):
         found = [live.percent(model, plan, texts[:16], 512, metric) for plan in (hybrid, near)]
         assert found[0] == pytest.approx(found[1], abs=0.8)
-    assert "in all else it is level with windows of 16 everywhere" in LESSON
+    assert "In all else it is level with windows of 16." in LESSON
 
 
 @pytest.mark.parametrize(("kept", "same"), [("closed up", True), ("capped", True), ("true distance", False)])
@@ -1138,7 +1136,6 @@ def test_rows_of_the_table_are_what_their_names_say():
     above = [lines.where(row=row)["seeds"][0] for row in ("rope", "rope-window", "lambda", "streaming")]
     below = [lines.where(row=row)["seeds"][0] for row in ("alibi", "hwfa2-w16-logn", "hwfa-w16")]
     assert (above, below) == ([5, 5, 3, 2], [3, 5, 3])
-    assert "StreamingLLM has only two seeds, hence its wide interval for needles" in LESSON
 
 
 def test_the_recall_model_reads_far_with_alibi_and_not_through_hwfa():
@@ -1149,5 +1146,5 @@ def test_the_recall_model_reads_far_with_alibi_and_not_through_hwfa():
     assert all(of_seed[distance] < 0.12 for of_seed in hwfa for distance in ("40", "56"))
     reach = STORED["rows"].where(method="alibi", test="as the method says")["recall"]
     assert [of_seed["384"] for of_seed in reach] == [1, 0, 1]
-    assert "rises at 512, and yet two of three seeds answer every far question" in LESSON
+    assert "with ALiBi its loss rises at 512, and yet two of three seeds answer every far question" in LESSON
     assert "The recall model, with one window below, never learned to look" in LESSON

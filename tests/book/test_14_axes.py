@@ -578,7 +578,7 @@ def test_what_the_lesson_says_of_turning_less() -> None:
         "hwfa-w16",
     }
     assert {row for row, count in seeds.items() if count < 3} == {
-        "xpos", "p-rope", "partial-rotary", "nope", "nope-logn", "nope-every-fourth", "nope-every-fourth-logn"
+        "xpos", "p-rope", "partial-rotary", "nope-logn", "nope-every-fourth", "nope-every-fourth-logn"
     }  # fmt: skip
     assert seeds["rope"] == 5
     assert "Three seeds of HWFA and the biases, five of RoPE, one to three of the rest." in LESSON
