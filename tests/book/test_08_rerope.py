@@ -636,7 +636,7 @@ def test_leaky_needles_of_each_seed():
     leaky, bent = (needles_of_each_seed(f"{row}-w32-logn-test") for row in ("leaky-rerope", "rerope"))
     assert list(leaky.values()) == [93, 51, 81]
     assert [bent[seed] for seed in leaky] == [98, 62, 98]
-    assert "93, 51 and 81 % against 98, 62 and 98" in LESSON
+    assert "93, 51 and 81 % against 98, 62 and 98" in DEEPER
 
 
 def test_what_a_server_that_cannot_bend_gets():

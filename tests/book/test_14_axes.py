@@ -189,7 +189,7 @@ def test_the_stored_pictures() -> None:
 def test_the_base_is_not_what_a_second_axis_buys() -> None:
     """The boring control: the line with the base of the axes."""
     line = found("line by line, base 100", 12, 12)
-    assert f"with that base alone the line finds {fmean(line):.0f} % at 12 × 12, too" in LESSON
+    assert f"with that base the line finds {fmean(line):.0f} % at 12 × 12, too" in LESSON
     assert max(line) < 10 < 99 < min(found("two axes", 12, 12))
 
 
