@@ -433,7 +433,8 @@ def test_the_gaps_do_it():
         method = RUNGS["small"].rows[row].method
         assert len({method.train_plan(step) for step in range(16)}) == 4
     rerope = [ahead("rerope-w32-logn-test", MOVING, m) for m in ("natural", "far copies")]
-    assert "ReRoPE is {} ahead ({} to {}), finds as many needles".format(*rerope[0]) in LESSON
+    said = "ReRoPE is {} ahead ({} to {}), in far copies {}, finds as many needles"
+    assert said.format(*rerope[0], rerope[1][0]) in LESSON
     assert "log n† {} more than the moving window ({} to {})".format(*rerope[1]) in DEEPER
     level = ahead("rerope-w32-logn-test", MOVING, "needle")
     assert abs(level[0]) < 3
@@ -490,6 +491,8 @@ def test_with_gaps_a_model_goes_astray() -> None:
     assert [round(share) for share in cut] == [0, 0, 98]
     assert f"find {found(WINDOWS, '1', 64):.0f} % of these needles at 64 bytes" in LESSON
     assert min(found(row, depth) for row in (QUARTER, MOVING) for depth in ("0", "1")) > 70
+    bare = found("invleaky-moving", "1")
+    assert f"The last row has none; without log n it misses {100 - bare:.0f} % of these needles." in LESSON
     stored = STORED["each_seed"].where(row=MOVING)
     assert stored["needle 1"] == [pytest.approx(value, abs=0.01) for value in right(MOVING, "needle 1").values()]
 
