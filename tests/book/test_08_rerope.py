@@ -406,6 +406,8 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert ahead("longrope", "far copies") == [-0.6, -2.4, 1.2]
     assert "the best change of frequencies, 20 %" in LESSON
     assert round(board("longrope", "needle", 512)) == 20
+    assert board("longrope-without-factor", "needle", 512) == 0
+    assert "the best frequencies 20 (with a factor of theirs, else 0)." in LESSON
     assert round(board("rope-window", "needle", 512)) == 32
     leaky = {metric: board("leaky-rerope-w32-logn-test", metric, 512) for metric in ("natural", "far copies")}
     assert leaky["natural"] > board("rerope-w32-logn-test", "natural", 512)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 
@@ -78,7 +79,9 @@ def test_one_axis_with_a_fixed_stride_is_two_axes_in_disguise() -> None:
         )
     right = found("rows of 64 places", 12, 12)
     assert min(right) > 95
-    assert f"puts *above* 64 steps back at every width. One axis can: {fmean(right):.0f} % at 12 × 12." in LESSON
+    larger = fmean(found("rows of 64 places", 24, 24))
+    said = f"One axis can: {fmean(right):.0f} % at 12 × 12, and {larger:.0f} % at 24 × 24."
+    assert f"puts *above* 64 steps back at every width. {said}" in LESSON
 
 
 def test_thm_axes_planes() -> None:
@@ -248,11 +251,17 @@ def test_mirages() -> None:
     assert "has gone round {:.1f} times, the second {:.2f} times".format(*turns[0]) in LESSON
     assert f"the fastest, {turns[1][0]:.2f} times round, and the third, {turns[1][2]:.2f} times" in LESSON
 
-    def like(base: int, hands: int) -> list[float]:
-        return [fmean(math.cos(base ** (-t / 8) * (up - 1)) for t in range(hands)) for up in range(24)]
+    def like(base: int, hands: int, rows: Iterable[int]) -> float:
+        """The most that a place so many rows up, below 0 down, looks like above; its neighbours aside."""
+        turned = {up: fmean(math.cos(base ** (-t / 8) * (up - 1)) for t in range(hands)) for up in rows}
+        return max(value for up, value in turned.items() if up not in (0, 1, 2))
 
-    assert f"reach {like(100, 2)[13]:.2f} at 13 rows, and at most {max(like(100, 2)[3:8]):.2f} from 3 to 7" in LESSON
-    assert max(like(10, 3)[3:]) < 0.3
+    near, far = range(-7, 8), range(8, 24)
+    said = (like(100, 2, near), like(10, 3, near), like(10, 2, near))
+    assert "(elsewhere at most {:.2f}, its neighbours aside), three for base 10 ({:.2f}; two".format(*said) in LESSON
+    assert f"two would reach {said[2]:.2f})" in LESSON
+    assert like(100, 2, far) == like(100, 2, [13])
+    assert f"reach {like(100, 2, far):.2f} at 13, the three at most {like(10, 3, far):.2f}." in LESSON
     assert sum(value < 95 for value in found("two axes, base 10", 8, 8)) == 1
     assert found("two axes, base 10", 8, 8)[0] > 95  # the seed of the checker
     assert experiment.CLIPPED["fast"] == (0, 1, 8, 9)
@@ -421,7 +430,9 @@ def test_eq_axes_fire() -> None:
     assert share(511, 20) == pytest.approx(math.log(21) / math.log(512), abs=1e-6)
     assert round(share(63, 20), 2) == 0.73
     assert round(share(511, 20), 2) == 0.49
-    assert r"distance 20 is $\ln 21/\ln 65 = 0.73$ at token 64 and $\ln 21/\ln 512 = 0.49$ at 512" in LESSON
+    assert (
+        r"distance 20 is $\ln 21/\ln 65 = 0.73$ for the 64th token ($m = 63$) and $\ln 21/\ln 512 = 0.49$ for" in LESSON
+    )
     assert min(range(64), key=lambda away: abs(share(63, away) - share(511, 20))) == 7
     assert share(511, 511) == pytest.approx(1)
 
