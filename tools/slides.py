@@ -30,6 +30,8 @@ a {{ color: inherit; text-decoration: none; }}
 .picture svg {{ max-height: 58vh; }}
 .picture figcaption, .picture .rl-controls {{ display: none; }}
 .rl-figure svg {{ max-width: 900px; }}
+.rl-dials:has(.rl-dials-row ~ .rl-dials-row ~ .rl-dials-row ~ .rl-dials-row) .rl-dials-row {{ padding: 3px 0; }}
+.rl-dials:has(.rl-dials-row ~ .rl-dials-row ~ .rl-dials-row ~ .rl-dials-row) .rl-dial svg {{ max-width: 48px; }}
 @media (min-width: 900px) {{ html {{ scroll-snap-type: y mandatory; }} }}
 @page {{ size: A4 landscape; margin: 0; }}
 @media print {{ section {{ height: 100vh; }} }}

@@ -404,8 +404,8 @@ def museum_guess(found: Mapping[str, Sequence[str]]) -> Explorable:
     names = ["choose", *(f"{exhibit} {name}" for name, exhibit in EXHIBIT_OF.items())]
     script = f"""
 const lamps = {json.dumps(lamps)}, rows = {json.dumps([cases[each] for each in lamps])};
-const nth = value.nth - 1, list = root.querySelector("select"), said = root.querySelector(".rl-says");
-if (svg.dataset.nth !== `${{nth}}`) {{ svg.dataset.nth = nth; list.value = value.guess = 0; }}
+const nth = value.nth - 1, list = root.querySelector("select"), said = svg.querySelector("li:last-child");
+if (root.nth !== nth) {{ root.nth = nth; list.value = value.guess = 0; }}
 svg.querySelectorAll("b").forEach((lamp, n) => {{ lamp.textContent = lamps[nth][n]; }});
 said.textContent = !value.guess ? "Which may it be?" : rows[nth].includes(value.guess) ?
   `Yes. These lamps mean ${{rows[nth].map((n) => list.options[n].text).join(", or ")}}.` : "No, it lights other lamps.";
@@ -418,9 +418,8 @@ said.textContent = !value.guess ? "Which may it be?" : rows[nth].includes(value.
             Choice("guess", "your guess", {**dict(enumerate(names))}, 0),
             Again("nth", "another one", len(lamps)),
         ),
-        svg=f'<ul style="list-style:none;padding:0">{lines}</ul>',
+        svg=f'<ul style="list-style:none;padding:0">{lines}<li>Which may it be?</li></ul>',
         script=script,
-        says="Which may it be?",
     )
 
 
