@@ -219,8 +219,8 @@ def entropy_lookup(
             layer = 1 if side < 0 else 2
             axis.text((start + end) / 2, 1.5 * side, f"layer {layer}: {weight:.0f} %", ha="center", va="center")
         for start, end in ((7, 2), (8, 1), (9, 1), (10, 0)) if axis is axes[0] else ():  # the other digits
-            bend = {"arrowstyle": "->", "color": GREY, "connectionstyle": "arc3,rad=0.25"}
-            axis.annotate("", (end, 0.28), (start, 0.28), arrowprops=bend)
+            thin = {"arrowstyle": "->", "color": GREY, "connectionstyle": "arc3,rad=0.25"}
+            axis.annotate("", (end, 0.28), (start, 0.28), arrowprops=thin)
         axis.set(xlim=(-0.8, begin + at + 0.8), ylim=(-1.8, 1.8), title=title)
         axis.axis("off")
         digit, asks, found = weights
