@@ -27,13 +27,15 @@ import torch
 from torch import Tensor
 
 from experiments import command
+from experiments import scoreboard_hits as hits
+from experiments import scoreboard_table as table
 from experiments.result import Result
 from experiments.scoreboard_jobs import STORED, kept_model
 from experiments.trained import Models, about, attend_fast, evaluation_windows, measure, surroundings
 from rope_lessons import LogN, Plan, Scheme, apply_rotary, attention, log_n_scale, scheme
 from rope_lessons.lab.table.passkey import DIGITS
 from rope_lessons.models import byte_lm
-from rope_lessons.scoreboard import hits, live, table
+from rope_lessons.scoreboard import live
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.scoring import Settings
 

@@ -20,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from experiments import command
 from experiments.result import Result
 from experiments.trained import about, digest, evaluation_windows, measure, training_text, with_steps
 from rope_lessons.models import byte_lm
-from rope_lessons.schemes import scheme
+from rope_lessons.rotary import rotate
+from rope_lessons.schemes import Scheme, scheme
 from rope_lessons.stored import write_results, write_whole
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -63,6 +65,17 @@ def shares_line(piece: bytes, seen: bytes) -> bool:
     return any(len(line.strip()) >= 40 and line.strip() in seen for line in piece.split(b"\n")[1:-1])
 
 
+def attend_stale(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
+    """The cache holds *turned* keys: token i, query and key alike, was turned by the frequencies of length i + 1."""
+    if scheme.frequencies is None:
+        raise ValueError("scheme must have frequencies, got None")
+    own = torch.stack([scheme.frequencies(i + 1, q.device) for i in range(q.shape[2])])  # (seq, dim/2)
+    angles = torch.arange(q.shape[2], device=q.device).unsqueeze(-1) * own
+    cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
+    q, k = (rotate(x, cos, sin, layout=scheme.layout) for x in (q, k))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
 def rows_of(model: byte_lm.ByteLM, windows: Tensor, config: byte_lm.Config, seed: int) -> list[dict]:
     """Every method at the training length and at 8 times that; other factors; two ways to decode."""
     rows = []
@@ -74,7 +87,7 @@ def rows_of(model: byte_lm.ByteLM, windows: Tensor, config: byte_lm.Config, seed
         found = measure(model, windows, LENGTH, plan)
         rows.append({"seed": seed, "method": f"ntk-aware-{factor}", "length": LENGTH, **found})
     growing = byte_lm.plans(config, FACTOR)["dynamic-ntk"]
-    for name, attend in (("cache-turned", byte_lm.attend_stale), ("cache-raw", byte_lm.attend_raw)):
+    for name, attend in (("cache-turned", attend_stale), ("cache-raw", byte_lm.attend_raw)):
         found = measure(model, windows, LENGTH, growing, attend=attend)
         rows.append({"seed": seed, "method": name, "length": LENGTH, **found})
     return rows

@@ -11,9 +11,9 @@ second rung half an hour, and two minutes for each row.
 
 What a model had right is kept in RUNG/TRAINING/seed-K.npz, a bit per byte, again after every row; so a new row tests
 that row alone, and a new metric that the text decides needs no model. The weights of seed 0 of some trainings
-(rows.WEIGHTS) lie beside it in bfloat16, as they are tested; those of all stay in .models until they are deleted. An
-interrupted training goes on from its last checkpoint, with the bits that it would have had. Trainings are in the order
-of their worth: all seeds of the main ones first.
+(``scoreboard_jobs.WEIGHTS``) lie beside it in bfloat16, as they are tested; those of all stay in .models until they
+are deleted. An interrupted training goes on from its last checkpoint, with the bits that it would have had. Trainings
+are in the order of their worth: all seeds of the main ones first.
 
 The rungs small-tuned-P go on from the plain models of the rung small, at 512 bytes and with P percent of the bytes that
 these were trained with. Each method has the learning rate with which seed 0 is best on the validation text; the losses
@@ -43,6 +43,8 @@ import torch
 from torch import Tensor
 
 from experiments import command
+from experiments import scoreboard_hits as hits
+from experiments import scoreboard_table as table
 from experiments.scoreboard_jobs import (
     MAIN_SEEDS,
     SCRIPT,
@@ -61,7 +63,7 @@ from experiments.scoreboard_jobs import (
 from experiments.scoreboard_tuning import RATES, choose, prepared, settled
 from rope_lessons.lab import checkpoint, text, training
 from rope_lessons.lab.command import check_extra
-from rope_lessons.scoreboard import hits, live, recipe, scoring, table
+from rope_lessons.scoreboard import live, recipe, scoring
 from rope_lessons.scoreboard.metrics import far_copies
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.scoring import Hits, Settings

@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments import scoreboard_hits as hits
 from experiments.scoreboard_jobs import SCRIPT, Job, model_of, trained
 from rope_lessons.lab import training
 from rope_lessons.lab.checkpoint import Checkpoint
 from rope_lessons.lab.table.scoring import cut, score
 from rope_lessons.lab.text import Corpus
-from rope_lessons.scoreboard import hits, scoring
+from rope_lessons.scoreboard import scoring
 from rope_lessons.stored import provenance, read_results, write_results
 
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)

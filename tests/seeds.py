@@ -6,7 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rope_lessons.scoreboard import hits, live, table
+from experiments import scoreboard_hits as hits
+from experiments import scoreboard_table as table
+from rope_lessons.scoreboard import live
 from rope_lessons.scoreboard.scoring import Settings
 from rope_lessons.stored import results
 

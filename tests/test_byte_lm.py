@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import rope_lessons as rl
+from experiments import radix
 from rope_lessons.models import byte_lm
 from rope_lessons.stored import DATA, results
 
@@ -232,7 +233,7 @@ def test_attend_stale_is_decoding_with_a_cache_of_turned_keys():
     """A loop that turns each key once, at its own step, and keeps it."""
     q, k, v = small_qkv()
     scheme = rl.scheme("dynamic-ntk", dim=16, factor=4, train_length=10)
-    found = byte_lm.attend_stale(q, k, v, scheme)
+    found = radix.attend_stale(q, k, v, scheme)
     cache = []
     for i in range(q.shape[2]):
         now, here = rl.dynamic_ntk_frequencies(16, length=i + 1, train_length=10, factor=4), torch.tensor([i])
@@ -241,14 +242,14 @@ def test_attend_stale_is_decoding_with_a_cache_of_turned_keys():
         weights = (turned_q @ torch.cat(cache, dim=2).mT / 4).softmax(dim=-1)
         assert torch.allclose(found[:, :, i], (weights @ v[:, :, : i + 1])[:, :, 0], atol=1e-12)
     with pytest.raises(ValueError, match="scheme must have frequencies"):
-        byte_lm.attend_stale(q, k, v, rl.scheme("nope"))
+        radix.attend_stale(q, k, v, rl.scheme("nope"))
 
 
 def test_both_ways_are_plain_attention_when_frequencies_are_fixed():
     q, k, v = small_qkv()
     scheme = rl.scheme("ntk-aware", dim=16, factor=4)
     plain = rl.attention(q, k, v, scheme)
-    for attend in (byte_lm.attend_stale, byte_lm.attend_raw):
+    for attend in (radix.attend_stale, byte_lm.attend_raw):
         assert torch.allclose(attend(q, k, v, scheme), plain, atol=1e-12)
 
 

@@ -67,7 +67,7 @@ def test_all_modules_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed = capsys.readouterr().out
     assert all(f"\n{name} " in listed for name in NAMES)
     parts = {"__init__", "__main__", "command", "hardware", "packed", "result"}
-    parts |= {"scoreboard_jobs", "scoreboard_tuning", "trained"}
+    parts |= {"scoreboard_hits", "scoreboard_jobs", "scoreboard_table", "scoreboard_tuning", "trained"}
     assert {path.stem for path in (ROOT / "experiments").glob("*.py")} == {*NAMES, *parts} - {"benchmarks"}
 
 

@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import rope_lessons as rl
+from experiments.radix import attend_stale
 from rope_lessons import (
     METHODS,
     FrequencySpec,
@@ -586,7 +587,7 @@ def test_byte_model(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(byte_lm.train(made, bytes_of(500), SMALL, seed=0)) == 2
     assert_on_cuda(byte_lm.evaluate(made, whole(3, 33), 16, byte_lm.plans(SMALL, 4)["dynamic-ntk"]))
     stale = rl.scheme("dynamic-ntk", dim=16, factor=2, train_length=4)
-    for attend in (byte_lm.attend_stale, byte_lm.attend_raw):
+    for attend in (attend_stale, byte_lm.attend_raw):
         assert_on_cuda(byte_lm.evaluate(made, whole(1, 5), 4, (stale,) * 2, attend))
     byte_lm.round_weights(made)
 

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from rope_lessons._extras import extra
 from rope_lessons.engine import attention
-from rope_lessons.rotary import rotate
 from rope_lessons.schemes import Plan, Scheme, scheme
 from rope_lessons.stored import DATA, results
 
@@ -214,17 +213,6 @@ def plans(config: Config, factor: float) -> dict[str, Plan]:
 
 # Two ways to decode token by token when the frequencies grow with the text. Each is an attend(q, k, v, scheme) for
 # ``forward``: one pass over the whole text that gives what the steps with a key-value cache would give.
-
-
-def attend_stale(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:
-    """The cache holds *turned* keys: token i, query and key alike, was turned by the frequencies of length i + 1."""
-    if scheme.frequencies is None:
-        raise ValueError("scheme must have frequencies, got None")
-    own = torch.stack([scheme.frequencies(i + 1, q.device) for i in range(q.shape[2])])  # (seq, dim/2)
-    angles = torch.arange(q.shape[2], device=q.device).unsqueeze(-1) * own
-    cos, sin = angles.cos().to(q.dtype), angles.sin().to(q.dtype)
-    q, k = (rotate(x, cos, sin, layout=scheme.layout) for x in (q, k))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
 def attend_raw(q: Tensor, k: Tensor, v: Tensor, scheme: Scheme) -> Tensor:

@@ -1,5 +1,5 @@
 """One table for the book: what every method does at its training length and at eight times that, on one model."""
 
-from rope_lessons.scoreboard import hits, intervals, live, metrics, recipe, rows, scoring, summary, table
+from rope_lessons.scoreboard import intervals, live, metrics, recipe, rows, scoring, summary
 
-__all__ = ["hits", "intervals", "live", "metrics", "recipe", "rows", "scoring", "summary", "table"]
+__all__ = ["intervals", "live", "metrics", "recipe", "rows", "scoring", "summary"]

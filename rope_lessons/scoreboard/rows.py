@@ -27,17 +27,6 @@ HEAD_BASES = (100.0, 1_000.0, 10_000.0, 100_000.0)  # of the heads in turn: fast
 LONGROPE = DATA / "longrope.json"
 BASES = (100.0, 1_000.0, 100_000.0, 1_000_000.0)  # in training; that of all others is 10 000
 MAIN = ("rope", "rope-logn", "invleaky-w16-logn", "hwfa2-w16-logn")  # trainings with five seeds, and at the test length
-# Trainings of the first rung whose weights of seed 0 are kept, for other plans and tests: those that a lesson asks more
-# of. The weights of all, and of the second rung, would be more than the 25 MB that the stored results may have.
-WEIGHTS = ("rope", "hwfa-w16", "hwfa2-w16-logn", "invleaky-w16-logn", "invleaky-moving-logn")
-# Trainings of the second rung, and what they are tested with beside their own plan and the window.
-SECOND: dict[str, tuple[str, ...]] = {
-    "rope": ("pi", "ntk-aware", "ntk-mixed", "yarn", "rope-logn-test", "rerope-w128"),
-    "rope-logn": ("ntk-mixed-logn", "yarn-logn", "rerope-w128-logn"),
-    "invleaky-w64-logn": (),
-    "hwfa-w64": (),
-    "hwfa2-w64-logn": (),
-}
 TUNED = ("rope", "pi", "ntk-aware", "yarn", "longrope", "rerope-w32")  # what a trained model is tuned for
 
 

@@ -16,9 +16,9 @@ import torch
 from torch.func import hessian
 
 import rope_lessons as rl
+from experiments import scoreboard_hits as hits
 from rope_lessons.figures import sinusoidal as figures
 from rope_lessons.figures.scoreboard import measured
-from rope_lessons.scoreboard import hits
 from rope_lessons.stored import results
 from tests.book.cells import run_cells
 from tools.project import ROOT

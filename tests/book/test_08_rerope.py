@@ -15,13 +15,15 @@ import sympy
 import torch
 
 import rope_lessons as rl
+from experiments import scoreboard_hits as hits
+from experiments import scoreboard_table as table
 from rope_lessons.engine import kernels
 from rope_lessons.exercises import check, models
 from rope_lessons.figures import rerope as figures
 from rope_lessons.lab.table.passkey import last_digit, passkey_windows
 from rope_lessons.lab.table.published import published_rows
 from rope_lessons.models import byte_lm
-from rope_lessons.scoreboard import hits, live, table
+from rope_lessons.scoreboard import live
 from rope_lessons.scoreboard.scoring import Settings
 from rope_lessons.stored import results
 from tests.book.cells import run_cells

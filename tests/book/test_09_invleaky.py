@@ -15,9 +15,9 @@ import torch
 
 import rope_lessons as rl
 from experiments import invleaky as experiment
+from experiments import scoreboard_table as table
 from rope_lessons.figures import invleaky as figures
 from rope_lessons.models import byte_lm
-from rope_lessons.scoreboard import table
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import results
 from tests.book.drawn import Drawn

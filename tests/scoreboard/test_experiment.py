@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from experiments import scoreboard, scoreboard_jobs
-from rope_lessons.scoreboard import hits
+from experiments import scoreboard_hits as hits
 from rope_lessons.scoreboard.recipe import RUNGS
-from rope_lessons.scoreboard.rows import WEIGHTS
 from rope_lessons.stored import read_results
 
 
@@ -134,7 +133,7 @@ def test_a_learned_table_is_tested_as_far_as_it_goes() -> None:
 
 def test_what_is_stored_has_the_weights_of_these_trainings_and_at_most_25_megabytes() -> None:
     kept = {path.parent.name for path in scoreboard.STORED.rglob("*.safetensors")}
-    assert kept == set(WEIGHTS)
+    assert kept == set(scoreboard_jobs.WEIGHTS)
     assert sum(path.stat().st_size for path in scoreboard.STORED.rglob("*") if path.is_file()) <= 25e6
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from experiments import scoreboard_hits as hits
+from experiments import scoreboard_table as table
 from rope_lessons.lab import sizes
 from rope_lessons.lab.text import periods
 from rope_lessons.models.transformer import TransformerConfig
-from rope_lessons.scoreboard import hits, rows, scoring, table
+from rope_lessons.scoreboard import rows, scoring
 from rope_lessons.scoreboard.scoring import Settings
 
 TESTS = Settings(home=32, lengths=(32, 64, 128), windows=3, depths=(0.0, 1.0))

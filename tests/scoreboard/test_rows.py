@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.scoreboard_jobs import SECOND
 from rope_lessons.lab.rows import trainings
 from rope_lessons.scoreboard import rows
 from rope_lessons.scoreboard.recipe import RUNGS
@@ -36,11 +37,11 @@ def test_the_second_rung_has_its_rows_and_8_megabytes() -> None:
     own, table = RUNGS["second"], RUNGS["second"].rows
     assert own.steps * own.batch * own.train_length <= 8e6
     shared = trainings(table.values())
-    for name, tested in rows.SECOND.items():
+    for name, tested in SECOND.items():
         members = {row.name for row in shared[name]}
         assert {name, f"{name}-window", *tested} <= members
     assert table["hwfa2-w64-logn"].method.test[3].window == 128
-    assert {name.replace("w64", "w16") for name in rows.SECOND} <= set(trainings(TABLE.values()))
+    assert {name.replace("w64", "w16") for name in SECOND} <= set(trainings(TABLE.values()))
 
 
 def test_a_tuned_row_is_trained_with_its_test() -> None:

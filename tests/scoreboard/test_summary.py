@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from experiments import scoreboard_table as table
+from experiments.scoreboard_jobs import SECOND
 from rope_lessons.figures import scoreboard as figures
 from rope_lessons.lab.table.published import published_rows
-from rope_lessons.scoreboard import rows, summary, table
+from rope_lessons.scoreboard import summary
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.scoring import Settings
 from rope_lessons.scoreboard.summary import Pair
@@ -82,7 +84,7 @@ def test_windows_are_shares_on_another_rung() -> None:
     found = summary.on_two_rungs(Table(lines), "natural")
     assert found == [Pair(row, 0.1, 0.2) for row in names]
     shared = set(RUNGS["small"].rows)
-    for training, tested in rows.SECOND.items():
+    for training, tested in SECOND.items():
         for row in (training, *tested):
             assert row.replace("w64", "w16").replace("w128", "w32") in shared
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from experiments import scoreboard, scoreboard_jobs, scoreboard_tuning
+from experiments import scoreboard_hits as hits
 from rope_lessons.lab import training
 from rope_lessons.lab.text import Corpus
-from rope_lessons.scoreboard import hits, recipe, rows
+from rope_lessons.scoreboard import recipe, rows
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import read_results
 
