@@ -365,12 +365,7 @@ class Sketch(SphinxRole):
         if method not in drawn:
             message = f"no method {method!r} on the cheat sheet, which has {', '.join(drawn)}"
             return [], [self.inliner.reporter.warning(message, line=self.lineno)]
-        picture = drawn[method]()
-        fills = re.findall(r' fill="var[^"]+"', picture)
-        if fills:  # the one of most shapes is said once: the front page has to be light
-            common = max(fills, key=fills.count)
-            picture = picture.replace(common, "").replace("<svg", f"<svg{common}", 1)
-        shown = f'<span class="rl-sketch">{picture}<small>{html.escape(words)}</small></span>'
+        shown = f'<span class="rl-sketch">{drawn[method]()}<small>{html.escape(words)}</small></span>'
         return [nodes.raw("", shown, format="html")], []
 
 

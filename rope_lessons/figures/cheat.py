@@ -113,7 +113,9 @@ class Entry:
 
 
 def _svg(inside: str, alt: str) -> str:
-    return f'<svg viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{html.escape(alt, quote=True)}">{inside}</svg>'
+    """In blue where nothing else is said."""
+    label, blue = html.escape(alt, quote=True), themed("blue")
+    return f'<svg viewBox="0 0 {WIDE} {HIGH}" fill="{blue}" role="img" aria-label="{label}">{inside}</svg>'
 
 
 def _speeds(made: Scheme, alt: str, length: int = 512) -> str:
@@ -124,7 +126,7 @@ def _speeds(made: Scheme, alt: str, length: int = 512) -> str:
     step = WIDE / len(left)
     bars = "".join(
         f'<rect x="{step * at + 0.8:.1f}" y="{HIGH - 2 - (HIGH - 4) * share:.1f}" width="{step - 1.6:.1f}" '
-        f'height="{(HIGH - 4) * share:.1f}" fill="{themed("blue")}"/>'
+        f'height="{(HIGH - 4) * share:.1f}"/>'
         for at, share in enumerate(left)
     )
     top = f'<path d="M0 2H{WIDE}" stroke="{themed("grey")}" stroke-dasharray="3 3" fill="none"/>'
@@ -149,8 +151,8 @@ def _bent(shown: Callable[[float], float], alt: str) -> str:
 def _mask(weight: Callable[[int, int], float], alt: str, at: float = 28.0, size: int = 10) -> str:
     cell = (HIGH - 2) / size
     cells = "".join(
-        f'<rect x="{at + cell * j:.1f}" y="{1 + cell * i:.1f}" width="{cell - 0.5:.1f}" height="{cell - 0.5:.1f}" '
-        f'fill="{themed("blue") if weight(i, j) > 0 else themed("line")}"'
+        f'<rect x="{at + cell * j:.1f}" y="{1 + cell * i:.1f}" width="{cell - 0.5:.1f}" height="{cell - 0.5:.1f}"'
+        + (f' fill="{themed("line")}"' if weight(i, j) <= 0 else "")
         + (f' fill-opacity="{weight(i, j):.2f}"' if 0 < weight(i, j) < 1 else "")
         + "/>"
         for i in range(size)
