@@ -31,12 +31,11 @@ from rope_lessons.figures import (
     over_seeds,
     styled,
 )
-from rope_lessons.figures.scoreboard import HEADS, measured
+from rope_lessons.figures.scoreboard import measured
 from rope_lessons.local import alibi_slopes, dense_mask, lambda_mask
 from rope_lessons.stored import Table
 
 __all__ = [
-    "local_ahead",
     "local_alibi",
     "local_attention",
     "local_cache",
@@ -223,30 +222,6 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
     legend_below(figure, axis)
     alt = f"""Percent of needles found in texts of {length} bytes, in three groups of bars: hidden at the start of the
         text, in its middle, and right before the question. {"; ".join(said)}."""
-    return figure, alt
-
-
-@styled
-def local_ahead(lines: Table, names: Mapping[str, str]) -> tuple[MatplotlibFigure, str]:
-    """By how many points rows of the scoreboard (by what each is called) are ahead of their own weights in a window."""
-    figure, axis = new_figure(height=1.1 + 0.36 * len(names))
-    said = []
-    for metric, up, color, marker in (("natural", -0.16, GREY, "s"), ("far copies", 0.16, BLUE, "o")):
-        found = [lines.where(rung="small", row=row, metric=metric, length=512) for row in names]
-        each = [[100 * line[f"ahead_{end}"][0] for end in ("mean", "low", "high")] for line in found]
-        bars = [[m - low for m, low, _ in each], [high - m for m, _, high in each]]
-        at, name = [place + up for place in range(len(names))], HEADS[metric]
-        axis.errorbar([m for m, _, _ in each], at, xerr=bars, fmt=marker, color=color, capsize=3, label=name)
-        rows = zip(names.values(), each, strict=True)
-        said.append(f"{name}: {'; '.join(f'{row} {m:.1f} ({low:.1f} to {high:.1f})' for row, (m, low, high) in rows)}")
-    axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
-    axis.set_yticks(range(len(names)), names.values())
-    axis.set_ylim(len(names) - 0.5, -0.5)
-    axis.set_xlabel("points above the control")
-    axis.grid(axis="y", visible=False)
-    legend_below(figure, axis)
-    alt = f"""Points at 512 bytes above the same weights in a window, a dashed line at 0, with 95 % intervals.
-        {". ".join(said)}."""
     return figure, alt
 
 

@@ -13,12 +13,14 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import rope_lessons as rl
+from experiments import scoreboard_hits as hits
+from experiments import scoreboard_table as table
 from experiments.scoreboard_jobs import kept_model
 from rope_lessons.exercises.local import lab_heads, lab_looks_back, lab_plan
 from rope_lessons.figures import local as figures
 from rope_lessons.lab.table.passkey import needle_depth, passkey_windows
 from rope_lessons.models import byte_lm, recall
-from rope_lessons.scoreboard import hits, live, table
+from rope_lessons.scoreboard import live
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.scoreboard.rows import rows
 from rope_lessons.scoreboard.scoring import Settings
@@ -363,14 +365,14 @@ def test_ahead_figure_draws_the_stored_differences():
     """Means and intervals of the scoreboard; and a control is the row's own weights in a window of 64."""
     small = rows(layers=4, dim=32, train_length=64)
     names = {"lambda": "first 4", "streaming": "StreamingLLM", "alibi": "ALiBi", "hwfa2-w16-logn": "2", "hwfa-w16": "1"}
-    drawn = figures.local_ahead(results("scoreboard")["rows"], names)
+    drawn = rl.figures.scoreboard_gaps(results("scoreboard")["rows"], names)
     (axis,) = drawn.figure.axes
-    for container, metric in zip(axis.containers, ("natural", "far copies"), strict=True):
-        line, _, (bars,) = container
-        ends = [segment[:, 0] for segment in bars.get_segments()]
-        for row, x, (low, high) in zip(names, line.get_xdata(), ends, strict=True):
+    drawn_lines = iter(axis.lines[: 4 * len(names)])  # an interval and its mean, of two metrics of each row
+    for row in names:
+        for metric in ("natural", "far copies"):
+            bar, dot = next(drawn_lines), next(drawn_lines)
             stored = [board(row, metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
-            assert [x, low, high] == pytest.approx(stored, abs=0.051)
+            assert [*dot.get_xdata(), *bar.get_xdata()] == pytest.approx(stored, abs=0.051)
     assert "HWFA's other layers keep their windows of 16" in LESSON
     assert [layer.visible_window for layer in small["alibi-window"].method.test] == [64] * 4
     assert [layer.visible_window for layer in small["hwfa2-w16-logn-window"].method.test] == [16, 16, 64, 16]
@@ -719,8 +721,8 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "ahead of its control, and 5 on far copies." in LESSON
     assert by_seed("alibi", "needle") == [33, 66, 75]
     assert "find 33, 66 and 75 % of the needles" in LESSON
-    for row in ("hwfa-w16-window", "hwfa2-w16-logn-window", "alibi-window"):
-        assert 33 < board(row, "needle", 512) <= 33.3  # those right before the question
+    cuts = ("hwfa-w16-window", "hwfa2-w16-logn-window", "alibi-window")  # those right before the question
+    assert [board(row, "needle", 512) for row in cuts] == [33.3, 33.2, 33.3]
     assert board("hwfa-w16", "needle", 512) == 100
     hybrid = {
         metric: [board("hwfa-w16", metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
