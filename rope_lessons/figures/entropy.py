@@ -189,7 +189,11 @@ def attention_rows(rows: Mapping[str, tuple[Tensor, int]]) -> tuple[MatplotlibFi
 
 @styled
 def entropy_lookup(
-    hidden: str, asked: str, cases: Mapping[str, tuple[float, float, float]], apart: int = 4
+    hidden: str,
+    asked: str,
+    cases: Mapping[str, tuple[float, float, float]],
+    others: Sequence[tuple[int, int]],
+    apart: int = 4,
 ) -> tuple[MatplotlibFigure, str]:
     """How two layers find a hidden digit: two arrows to the first letter of each copy, and one across.
 
@@ -197,6 +201,8 @@ def entropy_lookup(
         hidden, asked: the two copies; the second has one character for each before the digit that is asked for.
         cases: by title, percent of the weight that the first layer gives from that digit and from the last character
             of ``asked`` to the first letter of its own copy, and the second layer from this to the digit.
+        others: of the other digits, where they stand in ``hidden`` and where the first layer looks from there; thin, in
+            the first panel.
         apart: characters between the copies.
     """
     figure, axes = new_figure(len(cases), 1, height=1.5 * len(cases))
@@ -218,7 +224,7 @@ def entropy_lookup(
             )  # fmt: skip
             layer = 1 if side < 0 else 2
             axis.text((start + end) / 2, 1.5 * side, f"layer {layer}: {weight:.0f} %", ha="center", va="center")
-        for start, end in ((7, 2), (8, 1), (9, 1), (10, 0)) if axis is axes[0] else ():  # the other digits
+        for start, end in others if axis is axes[0] else ():
             thin = {"arrowstyle": "->", "color": GREY, "connectionstyle": "arc3,rad=0.25"}
             axis.annotate("", (end, 0.28), (start, 0.28), arrowprops=thin)
         axis.set(xlim=(-0.8, begin + at + 0.8), ylim=(-1.8, 1.8), title=title)
@@ -227,8 +233,8 @@ def entropy_lookup(
         said.append(f"{title}: {digit:.0f} % and {asks:.0f} % in layer 1, {found:.0f} % in layer 2")
     alt = f"""The text {hidden}, and further on {asked}, in {len(cases)} panels. In the first layer an arrow leads from
         the digit {hidden[at]} at the end of the first copy back to its first letter, and one from the {asked[-1]} at
-        the end of the second to its own; thin ones from the other digits to y, e, e and k. In the second layer one
-        leads from that {asked[-1]} to the digit. Their weights, {"; ".join(said)}."""
+        the end of the second to its own; thin ones from other digits to {", ".join(hidden[end] for _, end in others)}.
+        In the second layer one leads from that {asked[-1]} to the digit. Their weights, {"; ".join(said)}."""
     return figure, alt
 
 

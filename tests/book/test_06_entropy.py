@@ -428,7 +428,9 @@ def test_the_picture_of_the_two_layers():
     assert hidden in text
     assert text.endswith(hidden[:-1])
     assert text[:-1].endswith(asked)
-    drawn = figures.entropy_lookup(hidden, asked, {"near": (80.0, 60.0, 90.0), "far": (30.0, 20.0, 2.0)})
+    cases, others = {"near": (80.0, 60.0, 90.0), "far": (30.0, 20.0, 2.0)}, [(7, 2), (8, 1), (9, 1), (10, 0)]
+    drawn = figures.entropy_lookup(hidden, asked, cases, others)
+    assert "from other digits to y, e, e, k." in drawn.alt
     assert "near: 80 % and 60 % in layer 1, 90 % in layer 2; far: 30 % and 20 % in layer 1, 2 % in layer 2" in drawn.alt
     near, far = drawn.figure.axes
     for axis, weights in ((near, (80, 60, 90)), (far, (30, 20, 2))):
@@ -560,7 +562,7 @@ def test_paired_differences_of_the_lesson():
 
 
 def test_needles_of_each_seed():
-    from rope_lessons.scoreboard import hits
+    from experiments import scoreboard_hits as hits
 
     folder = BOOK.parent / "experiments" / "stored" / "scoreboard" / "small"
 
