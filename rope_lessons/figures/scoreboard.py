@@ -538,7 +538,7 @@ def scoreboard_gaps(
 
     Chapter 12.
     """
-    figure, axis = new_figure(height=1.3 + 0.45 * len(names))
+    figure, axis = new_figure(height=1.3 + 0.38 * len(names))
     said = []
     for place, (row, name) in enumerate(names.items()):
         gaps = []
@@ -552,7 +552,7 @@ def scoreboard_gaps(
         said.append(f"{name} {' and '.join(gaps)}")
     axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
     _name_lines(axis, names.values())
-    axis.set_xlabel("points above its own window of 64")
+    axis.set_xlabel("points over its own window")
     legend_below(figure, axis)
     ends = " and ".join(HEADS[metric] for metric in metrics)
     alt = f"""Points above the same weights with a window of 64, at {length} bytes, on {ends}: two dots with intervals

@@ -211,6 +211,8 @@ def test_a_phone_shows_cards(html: Path, browser: Browser) -> None:
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     assert tab.locator(".rl-cheat thead:visible").count() == 0
     assert tab.locator(".rl-cheat svg:visible").count() == len(METHODS_ON_IT)
+    cut = "(boxes) => boxes.filter((box) => box.scrollWidth > box.clientWidth).length"  # that scroll sideways
+    assert tab.locator(".pst-scrollable-table-container").evaluate_all(cut) == 0
     tab.close()
 
 
