@@ -330,7 +330,7 @@ def models_gallery(names: Sequence[str] | None = None) -> ModelGallery:
     return ModelGallery(
         {title: found for title, found in groups.items() if found},
         "A bar is a layer, the first on the left: tall if it sees everything, short if it sees a window, short and "
-        "split if it sees its own block of tokens. Below it the longest window w, the largest base, and the rule: "
+        "split if it sees its own block of tokens. Of the rules, "
         "proportional turns only the fastest quarter of the pairs (p-RoPE, chapter 14), dynamic NTK raises the base as "
         "the text grows, M-RoPE gives every pair one of three axes.",
     )
@@ -365,7 +365,7 @@ def _row(model: Released) -> SortableRow:
             100 * len(near) / len(layers),
             100 * len(unturned) / len(layers),
         ),
-        {"Frequencies": frozenset(kinds), "Read": frozenset({"yes" if model.refused is None else "no"})},
+        {"Frequencies": frozenset(kinds), "Plan": frozenset({"yes" if model.refused is None else "no"})},
         more,
         short=model.name in SHORT,
     )
@@ -386,10 +386,10 @@ def models_table() -> SortableTable:
         ("before, k", "claimed, k", "base, k", "near, %", "no pos., %"),
         tuple(rows),
         by=1,
-        filters={"Frequencies": {kind: kind for kind in kinds}, "Read": {"yes": "yes", "no": "refused"}},
+        filters={"Frequencies": {kind: kind for kind in kinds}, "Plan": {"yes": "yes", "no": "refused"}},
         caption="Lengths in 1,024 tokens: before anything was done for longer texts, and the longest that the source "
         "names. Base in thousands, the largest of the layers. Near: layers that see a window or a block. No pos.: "
-        "layers without positions.",
+        "layers without positions. A click on a name shows the file.",
         head="model",
         digits=0,
     )
@@ -459,18 +459,18 @@ NAMED = {
     "Phi-3.5 mini": ("Phi-3.5, Phi-4 mini", (9, -5), "left", "top"),
     "DeepSeek-V3": ("DeepSeek-V2, V3", (9, 5), "left", "bottom"),
     "Llama 4 Scout": ("Llama 4", (7, -9), "right", "top"),
-    "Mistral 7B v0.1": ("Mistral v0.1", (2, -9), "right", "top"),
+    "Mistral 7B v0.1": ("Mistral v0.1", (5, 9), "right", "bottom"),
     "Command R7B": ("Command R7B", (-10, 0), "right", "center"),
-    "EXAONE 4.0 32B": ("EXAONE 4", (8, 10), "right", "bottom"),
+    "EXAONE 4.0 32B": ("EXAONE 4", (12, 14), "right", "bottom"),
     "SmolLM3 3B": ("SmolLM3", (-9, 0), "right", "center"),
     "Llama 3 8B": ("Llama 3", (4, -9), "right", "top"),
     "OLMo 2 7B": ("OLMo 2", (0, 7), "center", "bottom"),
     "Llama 3.1 8B": ("Llama 3.1", (9, 0), "left", "center"),
     "Qwen3-Next 80B-A3B": ("Qwen3-Next", (0, 10), "center", "bottom"),
-    "Gemma 4 31B": ("Gemma 4 (frame)\nMinistral 3, Devstral 2", (2, 9), "left", "bottom"),
-    "gpt-oss 20B": ("gpt-oss", (8, 0), "left", "center"),
+    "Gemma 4 31B": ("Gemma 4 (frame)\nMinistral 3, Devstral 2", (2, 18), "left", "bottom"),
+    "gpt-oss 20B": ("gpt-oss", (-8, -3), "right", "center"),
     "Olmo 3.1 32B": ("Olmo 3.1", (0, -7), "center", "top"),
-    "Code Llama 7B": ("Code Llama", (0, 7), "center", "bottom"),
+    "Code Llama 7B": ("Code Llama", (8, 5), "right", "bottom"),
 }
 
 
