@@ -143,7 +143,10 @@ def test_numbers_of_models_in_the_text() -> None:
     assert len(far) == 11
     assert set(far) - set(raised) == {"Mistral 7B v0.1"}
     assert {name for name in far if not figures.seen_far(MODELS[name])} == {"Mistral 7B v0.1", "Command R7B"}
-    assert "Nine raised the base. (Mistral v0.1 and Command R7B have windows, and turn no hand far.)" in LESSON
+    nothing_else = [name for name in raised if {layer.turns for layer in plain[name].layers} <= {"rope", "mrope"}
+                    and {layer.sees for layer in plain[name].layers} == {"all"}]  # fmt: skip
+    assert (len({*raised} - {"Command R7B"}), len(nothing_else)) == (9, 6)
+    assert "Nine raised the base, and six of them did nothing else. (The other two turn no hand far.)" in LESSON
     assert "Eleven of the files that change no frequencies claim 32k to 256k" in LESSON
     assert max(plain[name].claimed or 0 for name in far) == 262_144
     assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
@@ -159,7 +162,12 @@ def test_numbers_of_models_in_the_text() -> None:
     assert len({*with_idea("larger base"), *rules}) == 34
     assert "34 of the 42, by a rule or by a base above 10,000" in LESSON
     assert [name for name in MODELS if {"log n", "dynamic-ntk"} <= MODELS[name].ideas] == ["Qwen 1.8B"]
-    assert "a pair that no later file has" in LESSON
+    assert "the first Qwen has log n†, together with dynamic NTK;" in LESSON
+    assert "*log n in its own form*, after the first Qwen: nobody" in LESSON
+    assert not any(
+        layer.turns is None and layer.sees in ("window", "chunk") for m in MODELS.values() for layer in m.layers
+    )
+    assert "Command R7B is not alone, and nobody does it the other way round." in LESSON
     for name in with_idea("hwfa"):
         counted = Counter(layer.turns is None for layer in MODELS[name].layers)
         assert counted[False] == 3 * counted[True]  # three to one
@@ -192,6 +200,10 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     assert set(below) - set(concerned) == {"Llama 4 Scout"}
     assert {layer.size for layer in MODELS["Llama 4 Scout"].layers if layer.turns} == {8192}
     assert below == ["Phi-3.5 mini", "Phi-4 mini", "DeepSeek-V2 Lite", "DeepSeek-V3", "Llama 4 Scout"]
+    changed = [name for name, model in MODELS.items()
+               if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)]  # fmt: skip
+    assert len({*changed} - {*below, "Gemma 4 31B"}) == 11
+    assert "Then why do eleven others above the line change frequencies?" in LESSON
     length = 2 * math.pi * figures.turns_once(4096) ** (126 / 128)
     assert length == pytest.approx(4096)
 
@@ -201,6 +213,8 @@ def test_slow_hands_of_gemma_4_stand_still() -> None:
     gemma = MODELS["Gemma 4 31B"]
     (far,) = {layer for layer in gemma.layers if layer.sees == "all"}
     assert (far.turns, far.share) == ("proportional", 0.25)
+    assert gemma.layers.count(far) == 10
+    assert "in its ten full layers **the slow hands stand still**" in LESSON
     d = gemma.config["global_head_dim"]
     omega = rl.scheme("proportional", dim=d, share=far.share, base=far.base or 0).frequencies
     assert omega is not None
@@ -223,7 +237,7 @@ def test_only_pi_needs_no_length_before() -> None:
     gemma = MODELS["Gemma 3 4B"]
     assert gemma.trained is None
     assert not any("original" in key for key in gemma.config)
-    assert "Its file names no length before: PI needs none." in LESSON
+    assert "and names no length before: PI needs none." in LESSON
 
 
 def test_gemma_3() -> None:
@@ -253,6 +267,26 @@ def test_llama_is_16_times_and_the_factor_is_8() -> None:
     assert model.trained is not None
     assert model.claimed == 16 * model.trained
     assert model.config["rope_scaling"]["factor"] == 8
+
+
+def test_qwen3_allows_more_than_it_was_trained_on() -> None:
+    qwen = MODELS["Qwen3 8B"]
+    assert (qwen.config["max_position_embeddings"], qwen.claimed, qwen.trained) == (40_960, 40_960, 32_768)
+    assert "Qwen3 8B's file says 40,960, its documentation that pretraining went to 32,768" in LESSON
+    assert "Its file allows 40,960 positions" in DEEPER
+    assert "says that pretraining went to 32,768" in DEEPER
+
+
+def test_how_many_have_a_scale() -> None:
+    """Of the explorable's row: an attention factor in eight files; three that grow; and Gemma 4's."""
+    scaled = {name: figures._scale(model)[0] for name, model in MODELS.items() if any(figures._scale(model)[1])}
+    grows = [name for name, words in scaled.items() if words.startswith("grows with")]
+    factor = [name for name, words in scaled.items() if "attention factor" in words]
+    assert (len(grows), len(factor)) == (3, 8)
+    assert {layer.turns for name in factor for layer in MODELS[name].layers} <= {"yarn", "longrope", "rope"}
+    assert set(scaled) - {*grows, *factor} == {"Gemma 4 31B"}
+    assert "The attention factor of YaRN and LongRoPE, in eight files, does not grow." in LESSON
+    assert "and in some a scale, which in three grows with the text." in LESSON
 
 
 def test_one_base_and_three_lengths() -> None:
@@ -307,13 +341,13 @@ def of_the_page() -> dict[str, list[rl.Scheme]]:
 
 
 def test_the_page_has_the_recipes_that_were_measured() -> None:
-    """Eleven of the sixteen; the deeper page has all of them."""
+    """Eleven of the seventeen; the deeper page has all of them."""
     measured = {row["recipe"]: row["layers"] for row in PUT_IN["rows"]}
     assert {name: [repr(layer) for layer in plan] for name, plan in recipes().items()} == measured
     shown = {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()}
     assert shown.items() <= measured.items()
-    assert len(measured) - len(shown) == 5
-    assert "and five more" in DEEPER
+    assert len(measured) - len(shown) == 6
+    assert "and six more" in DEEPER
     assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
     assert "one seed, 64 documents, 192 needles. Far copies at 512." in DEEPER
@@ -356,6 +390,10 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert "(On all bytes Mistral's window does.)" in LESSON
     assert "which adds little to ReRoPE or to YaRN" in DEEPER
     assert round(qwen[needles_home]) == 3
+    unscaled = right("control: Devstral 2 without its factor")
+    assert (round(unscaled[needles_home]), unscaled[needles]) == (17, 0)
+    assert "With a `beta_fast` of 4 (Devstral 2) it is 44 %, and 17 without YaRN's factor." in LESSON
+    assert "Devstral's YaRN without its factor, which finds fewer needles at home and none at 512" in DEEPER
     devstral = rl.hf.known("Devstral 2 123B").config["rope_parameters"]
     assert (devstral["rope_type"], devstral["beta_fast"]) == ("yarn", 4.0)
     for half in ("control: YaRN in 2, RoPE elsewhere", "control: YaRN in all, windows in the rest"):
@@ -369,6 +407,9 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
     assert 20 < nothing[needles_home] - olmo[needles_home] < 25
     assert "in Olmo's shape nearly a quarter of the needles at home" in LESSON
+    assert "high here, where nearly all are slowed: in Olmo's shape nearly a quarter" in LESSON
+    assert window[home] == nothing[home]
+    assert "A window of the training length costs nothing at home (no text there is longer)" in LESSON
     assert all(nothing[home] - row[home] < 0.15 for row in (window, bent))
     assert all(nothing[needles_home] == row[needles_home] for row in (window, bent))
     llama = right("Llama 3.1: its rule in all layers")
@@ -384,12 +425,14 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert bare[needles] == 0
     assert (round(bare[home], 1), round(nothing[home], 1)) == (39.8, 62.8)
     assert min(right(name)[home] for name in of_the_page() if not name.startswith("Command")) > nothing[home] - 4
-    assert "loses bytes by the dozen at home: 39.8 where the model had 62.8" in LESSON
+    assert "and loses bytes by the dozen at home: 39.8 where the model had 62.8" in LESSON
 
 
 def test_how_many_hands_yarn_spares() -> None:
-    """In 64 bytes one, with a beta_fast of 32; in Olmo 3.1 nineteen."""
+    """In 64 bytes one, with a beta_fast of 32, though none went round so often; in Olmo 3.1 nineteen."""
     assert int(turns(rl.rope_frequencies(32), 64)[0]) == 10
+    assert 32 * math.log(64 / (32 * 2 * math.pi)) / (2 * math.log(10_000)) < 0  # where its ramp would start
+    assert "as its ramp never starts before the first hand, it spares that one and slows all others" in LESSON
     for factor, spared in ((32.0, 1), (4.0, 2)):
         spec = rl.scheme("yarn", dim=32, factor=8.0, train_length=64, beta_fast=factor).frequencies
         assert spec is not None
@@ -402,7 +445,9 @@ def test_how_many_hands_yarn_spares() -> None:
     left, right = (its() / rl.rope_frequencies(32) for its in (rule.frequencies, late.frequencies))
     assert (left[:2] == right[:2]).all()
     assert (left[2:5] < right[2:5]).all()
-    assert "Llama's rule spares the same two hands as Devstral's, slows the next ones more and has no factor" in LESSON
+    assert (
+        "Llama's rule has no factor, spares the same two hands, slows the next ones more, and finds no needle" in LESSON
+    )
     olmo = MODELS["Olmo 3.1 32B"].plan()[-1].frequencies
     assert olmo is not None
     assert int((olmo() / rl.rope_frequencies(128, 5e5) > 1 - 1e-9).sum()) == 19
@@ -431,7 +476,7 @@ def test_yarn_finds_no_needle_at_home() -> None:
     )  # fmt: skip
     found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
     assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
-    assert "it finds none of the needles even at 64" in LESSON
+    assert "YaRN stops that and pays at home: no needle even at 64." in LESSON
     of_three = results("scoreboard")["rows"].where(rung="small", row="rerope-w16", metric="needle", length=512)
     assert of_three["seeds"] == [3]
     assert f"(over three seeds {{doc}}`12_shootout` has {100 * of_three['mean'][0]:.0f} %)" in LESSON
