@@ -248,7 +248,7 @@ def rerope_lengths(rows: Table, cases: Mapping[str, tuple[str, str]], top: float
 def rerope_coverage(
     found: Mapping[int, Mapping[int, float]], train_length: int = 64, length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """Needles found by Leaky ReRoPE, a cell for each window and k, with the length that the two cover.
+    """Needles found by Leaky ReRoPE, a cell for each window and k, with the largest distance shown.
 
     Args:
         found: for each window, percent of the needles for each k.
@@ -258,13 +258,14 @@ def rerope_coverage(
     figure, axis = new_figure(height=0.66 * len(found) + 0.6)
     said = []
     for row, (window, by_k) in enumerate(found.items()):
+        cells = []
         for column, (k, percent) in enumerate(by_k.items()):
-            covered = window + 1 + k * (train_length - 1 - window)
-            axis.add_patch(_square(column, row, TINTS["near"] if covered >= length else TINTS["beyond"]))
+            largest = window + (length - 1 - window) / k
+            tint = TINTS["beyond" if largest > train_length - 1 else "near"]
+            axis.add_patch(_square(column, row, tint))
             axis.text(column, row - 0.12, f"{percent:.0f} %", ha="center", va="center", fontsize=15, weight="bold")
-            axis.text(column, row + 0.27, f"{covered:,}", ha="center", va="center", fontsize=12)
-        cells = (f"k = {k} {'covers' if window + 1 + k * (train_length - 1 - window) >= length else 'does not cover'} "
-                 f"the text, {percent:.0f} percent" for k, percent in by_k.items())  # fmt: skip
+            axis.text(column, row + 0.27, f"{largest:.1f}", ha="center", va="center", fontsize=12)
+            cells.append(f"k = {k} up to {largest:.1f}, {percent:.0f} percent")
         said.append(f"w = {window}: " + ", ".join(cells))
     axis.set(xlim=(-0.5, len(ks) - 0.5), ylim=(len(found) - 0.5, -0.5))
     axis.set_xticks(range(len(ks)), [f"k = {k}" for k in ks])
@@ -272,8 +273,8 @@ def rerope_coverage(
     axis.tick_params(length=0)
     axis.grid(False)
     alt = f"""A grid with a row for each window and a column for each k. A cell has the percent of needles found in
-        texts of {length} bytes and the number of bytes that the two cover; cells that do not cover the text have
-        another colour. {"; ".join(said)}."""
+        texts of {length} bytes and the largest distance shown; beyond {train_length - 1} it has another colour.
+        {"; ".join(said)}."""
     return figure, alt
 
 
@@ -576,6 +577,7 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         below, found and read, in percent: {said}."""
     caption = """A drawing. The bars are measured, for the third digit, at ¾ of 64 bytes or 512: found, the weight of
         layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32 and no
-        scale. ↵ is the line's end, ␣ a blank."""
+        scale. ↵ is the line's end, ␣ a blank. With w = 8 all from 8 away on is one ?; the 8 that asks,
+        a byte earlier, still sees the e."""
     buttons = Choice("state", "layer 1", {name: button for name, (button, *_) in STATES.items()}, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
