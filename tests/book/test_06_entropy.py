@@ -178,6 +178,18 @@ WITH_LOG_N = MENDED.replace(scale=rl.LogN(64, clip=True))
 PAIR = MENDED, WITH_LOG_N
 
 
+def last_digits():
+    """The weight of the last digit, in percent, for sixteen texts with a number each."""
+    windows = passkey_windows(live.windows()[:16, :513], depth=0.5)
+    kept = []
+    for tokens in windows.split(1):
+        place = bytes(tokens[0].tolist()).index(b'key = "') + 11
+        assert tokens[0, place] == tokens[0, -1]
+        weights = attended((MENDED,) * 4, tokens[:, :-1])[0][1, 0, 0, -1]
+        kept.append(100 * weights[place].item())
+    return kept
+
+
 def digit(length, plan, document=0):
     """Weight and score of the last digit of a needle in the middle of the text, in the head of the first picture."""
     tokens = passkey_windows(live.windows()[document : document + 1, : length + 1], depth=0.5)
@@ -185,6 +197,13 @@ def digit(length, plan, document=0):
     assert tokens[0, place] == tokens[0, -1]
     weights, log_sums = (each[1, 0, 0, -1] for each in attended(plan, tokens[:, :-1]))
     return weights[place].item(), (weights[place].log() + log_sums).item()
+
+
+def test_the_number_shown_is_the_one_that_fares_worst():
+    kept = last_digits()
+    assert kept[0] == min(kept) == pytest.approx(2, abs=0.5)
+    assert (round(min(kept[1:])), round(max(kept)), round(mean(kept[1:]))) == (9, 77, 48)
+    assert "Of sixteen numbers this one fares worst; the others keep 9 to 77 %" in LESSON
 
 
 def test_a_head_loses_its_digit_and_gets_it_back():
@@ -399,7 +418,7 @@ def test_both_sides_are_blurred():
     assert "its arrows fall from 79 % to 33 %, and from 60 % to 20 %" in LESSON
     others = [100 * digit(512, (MENDED,) * 4, document)[0] for document in range(1, 16)]
     assert (round(min(others)), round(max(others))) == (1, 10)
-    assert "in fifteen others blue falls to between 1 and 10 %" in LESSON
+    assert "In fifteen other texts blue falls to between 1 and 10 %, with other numbers to 48 % on average" in LESSON
     assert (
         made["watched"](512, made["only"](0, 1, 2, 3))[0][:2] == made["first"]["512 bytes, log n† in layer 1 alone"][:2]
     )
