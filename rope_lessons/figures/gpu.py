@@ -93,9 +93,9 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
         speed, later = min(CARD.flops, intensity * CARD.bandwidth) / 1e12, name in LATER
         color = GREY if later else "black"
         axis.plot(intensity, speed, "o", color=color, markersize=5)
-        if name == "rotary":  # one name for two dots that nearly touch
+        if name == "rotary":  # named with decoding
             continue
-        told = {"decoding": "rotary, decoding", "8k tokens, read once": "8k, read once"}.get(name, name)
+        told = {"decoding": "rotary 0.75, decoding 1", "8k tokens, read once": "8k, read once"}.get(name, name)
         read_once = name == "8k tokens, read once"
         axis.annotate(
             told, (intensity, speed), xytext=(0, 8) if read_once else (9, -11), textcoords="offset points",
@@ -544,7 +544,7 @@ def gpu_cut(window: int = 0, near: str = "triangles") -> Explorable:
         f"{BAND if band and kind == 'diagonal' else NAMES[kind]}</text>"
         f'<text x="{LEFT + SIDE}" y="{at + 15}" text-anchor="end" class="share-{kind}">'
         f"{100 * shares[kind]:.1f} %</text></g>"
-        for at, kind in zip((362, 388, 414), ("diagonal", "before", "far"), strict=True)
+        for at, kind in zip((388, 414, 362), ("diagonal", "before", "far"), strict=True)
     )
     svg = (
         '<svg viewBox="0 0 360 470" style="width:100%;max-width:400px;height:auto;background:none;display:block;'
@@ -801,7 +801,7 @@ TILE_SCRIPT = r"""
 
 
 def gpu_tiles(step: int = 2) -> Explorable:
-    """Tiles of queries and keys that stream from the memory of the card past a small fast one."""
+    """Tiles of queries and keys that stream from a card's memory past a small fast one."""
     i, j = TILE_STEPS[step]
     words, shrinks = (
         _tile_words(step),
@@ -839,13 +839,13 @@ def gpu_tiles(step: int = 2) -> Explorable:
         + box.format("held-scores", 296, y + 34, 32, 32, NOW, solid)
         + f'<text x="336" y="{y + 55}">scores</text>'
     )
-    flash = WARN if shrinks[step] else "none"
+    flash, note = WARN if shrinks[step] else "none", f'<text x="{left + side + 10}" y="'
     svg = (
         '<svg viewBox="0 0 400 430" style="width:100%;max-width:460px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
         f'<text x="{left}" y="22">keys and values, in HBM</text>{"".join(turned)}{tiles}{beside}'
-        f'<text x="{left + side + 10}" y="{top + 20}">a tile of scores exists</text>'
-        f'<text x="{left + side + 10}" y="{top + 38}">only while it is blue</text>'
+        f'{note}{top + 13}">a tile of scores</text>{note}{top + 29}">exists only while</text>'
+        f'{note}{top + 45}">it is blue</text>'
         f'<rect x="12" y="{y}" width="376" height="116" rx="8" fill="none" stroke="#1a1a1a" stroke-width="2"/>'
         f'<text x="26" y="{y + 22}" font-weight="bold">in SRAM, the small fast memory</text>{held}'
         f'<text x="26" y="{y + 86}">one query: <tspan class="sums">{words["sums"]}</tspan></text>'
