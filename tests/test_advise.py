@@ -64,9 +64,9 @@ def test_its_numbers_are_those_of_the_chapters_it_names() -> None:
 
 def test_it_advises_what_chapter_12_and_the_cheat_sheet_do() -> None:
     said = (ROOT / "book" / "12_shootout.md").read_text("utf8"), (ROOT / "book" / "cheat_sheet.md").read_text("utf8")
-    assert r"Take ReRoPE with log n†." in said[0]
+    assert "| change the attention of a trained model | **ReRoPE with log n†**" in said[0]
     assert r"For a first try: $w = N/2$, log n†, and two controls beside it" in said[0]
-    assert "| change the attention of a trained model | ReRoPE with log n†, if the model finds needles" in said[1]
+    assert "| change the attention of a trained model | ReRoPE with log n†; for needles, if it" in said[1]
     assert "| the same, and nothing far has to be found | a window of the training length |" in said[1]
     code = next(entry.code for entry in METHODS_ON_IT if entry.row == "rerope-w32-logn-test")
     assert rl.hf.advise(LLAMA, 16_384).plan[0] == eval(code, {"rl": rl, "d": 8, "N": 4096})

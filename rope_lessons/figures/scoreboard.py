@@ -283,9 +283,9 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
             "Changed": {knob: knob for knob in KNOBS},
         },
         head="method",
-        caption="Percent right. Over a window: points of far copies more than the same weights get with the last 64 "
-        "bytes alone, bold where that is sure over two seeds or more. Grey rows are controls. A click on a head sorts, "
-        "one on a name shows its intervals.",
+        caption="Percent right. Over a window: points of far copies more than the same weights get with windows of 64 "
+        "in every layer, bold where that is sure over two seeds or more. Grey rows are controls. A click on a head "
+        "sorts, one on a name shows intervals and lesson.",
     )
 
 
@@ -315,7 +315,8 @@ def _chooser_row(own: Table, name: str, plan: TableRow) -> SortableRow:
         "as code": row_code(name, plan),
         "95 % intervals": "; ".join(intervals),
         "ahead of its window": "; ".join(
-            f"{HEADS[name]}: {_signed(low)} to {_signed(high)}" for name, (_, low, high) in ahead.items()
+            f"{HEADS[name]}: {_signed(max(low, -100))} to {_signed(min(high, 100))}"
+            for name, (_, low, high) in ahead.items()
         )
         or "–",
         "needles at 64, 128, 256, 512": _by_length(of_row, name, "needle"),
@@ -431,13 +432,8 @@ def _name_lines(axis: Axes, names: Iterable[str]) -> None:
 def _dumbbell(axis: Axes, place: int, ends: Mapping[str, float], marker: str = "o", color: str = BLUE) -> None:
     """Two ends by their names in the legend: a hollow one, of that marker and color, and a filled one."""
     axis.plot(list(ends.values()), [place, place], color=GREY, linewidth=2, zorder=1)
-    for (name, value), of, edge, inside in zip(ends.items(), (marker, "o"), (color, BLUE), ("none", BLUE), strict=True):
-        look: dict[str, Any] = {
-            "markersize": 9,
-            "markeredgewidth": 2,
-            "markeredgecolor": edge,
-            "markerfacecolor": inside,
-        }
+    for (name, value), of, edge, fill in zip(ends.items(), (marker, "o"), (color, BLUE), ("none", BLUE), strict=True):
+        look: dict[str, Any] = {"markersize": 9, "markeredgewidth": 2, "markeredgecolor": edge, "markerfacecolor": fill}
         axis.plot(value, place, of, label=None if place else name, **look)
 
 
@@ -722,7 +718,7 @@ def scoreboard_order(
         raise ValueError(f"named must be of {', '.join(rows)}, got {unknown[0]!r}")
     found = agreement(pairs)
     x, y = ranks([pair.there for pair in pairs]), ranks([pair.here for pair in pairs])
-    figure, axis = new_figure(height=4.3)
+    figure, axis = new_figure(height=3.9)
     axis.plot([1, len(rows)], [1, len(rows)], color=GREY, linestyle="--", linewidth=1)
     half = len(rows) / 2 + 0.5
     axis.axvline(half, color=GREY, linestyle=":", linewidth=1)
@@ -731,16 +727,10 @@ def scoreboard_order(
     for row, name in named.items():
         place = rows.index(row)
         axis.plot(x[place], y[place], "D", color=ORANGE, markersize=9)
-        left = x[place] > 0.6 * len(rows)  # where there is room for the name
-        axis.annotate(
-            name,
-            (x[place], y[place]),
-            xytext=(-9 if left else 9, 0),
-            textcoords="offset points",
-            fontsize=12,
-            ha="right" if left else "left",
-            va="center",
-        )
+        up = (x[place] > 0.6 * len(rows)) - (0 < y[place] - x[place] < 3)  # not where the dashed line runs
+        look = {"ha": ("left", "center", "right")[up], "va": ("center", "bottom", "top")[up], "fontsize": 12}
+        at = (0 if up > 0 else 9, 9 * up)
+        axis.annotate(name, (x[place], y[place]), xytext=at, textcoords="offset points", **look)
     axis.set_xlim(0, len(rows) + 1)
     axis.set_ylim(len(rows) + 1, 0)
     ticks = [1, *range(5, len(rows) + 1, 5)]

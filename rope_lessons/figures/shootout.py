@@ -352,7 +352,7 @@ def shootout_layers(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFig
     metrics = ("all bytes", "far copies", "needles")
     if not found or any(len(values) != len(metrics) for values in found.values()):
         raise ValueError(f"found must have {len(metrics)} values for each choice, got {dict(found)!r}")
-    figure, axis = new_figure(height=1.2 + 0.55 * len(found))
+    figure, axis = new_figure(height=1.2 + 0.6 * len(found))
     said = []
     for place, (name, values) in enumerate(found.items()):
         for shift, (metric, value) in enumerate(zip(metrics, values, strict=True)):
