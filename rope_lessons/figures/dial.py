@@ -293,7 +293,7 @@ class Dials:
         pairs: int | None = None,
         marked: Collection[int] = (),
         phone: Collection[int] = (),
-        nth: int = 1,  # pair of the model is drawn
+        nth: int = 1,  # pair of the model
     ):
         check_frequencies(trained)
         if pairs is not None:

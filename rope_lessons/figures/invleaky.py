@@ -75,7 +75,7 @@ def invleaky_dials(
     Args:
         train_length, length: of the texts in training and at test.
         window, slope: of the bend.
-        dim: channels of the head, of which every other hand is drawn.
+        dim: channels of the head; every other hand is drawn.
 
     Chapter 09.
     """
@@ -168,7 +168,7 @@ def invleaky_plane(
     until: int = 511, unseen: int = 462, near: tuple[int, int] = (144, 464),
 ) -> tuple[MatplotlibFigure, str]:  # fmt: skip
     """Where two hands point together, a fast one across and a slow one up: at all distances of the test, and at all
-    that training visited; ``near`` are two of these, with nearly the fast and nearly the slow angle of ``unseen``."""
+    that training visited; ``near`` are two of these, with nearly the fast and the slow angle of ``unseen``."""
     figure, axis = new_figure(height=4.0)
     omega = rope_frequencies(dim)
     every = torch.arange(until + 1)
@@ -191,7 +191,7 @@ def invleaky_plane(
     alt = f"""Two hands of a head of {dim // 2} pairs together: pair {fast} across, once round in
         {2 * math.pi / omega[fast].item():.0f} tokens, pair {slow} up. At all distances up to {until} the points fill
         the plane with slanted strands. The {len(told)} distances that training has seen are black dots: {window} on one
-        strand at the bottom, and above it one in {slope}, on a few strands far apart. The point of distance {unseen} is
+        strand at the bottom, then one in {slope}, on a few strands far apart. The point of distance {unseen} is
         marked: one dot has nearly its fast angle, another nearly its slow angle, and no dot is near it."""
     return figure, alt
 
