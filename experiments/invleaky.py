@@ -151,8 +151,9 @@ def trained_scheduled(models: Models, name: str, seed: int) -> byte_lm.ByteLM:
 def attend_snapped(q: Tensor, k: Tensor, v: Tensor, row: Scheme, shift: int = 0, **_: Any) -> Tensor:
     """RoPE whose far distances are rounded to the nearest of 16 + shift + 16 n.
 
-    With a shift of 0 these are the distances that training visited; with 8 they are as far from them as can be. Queries
-    whose indices leave one remainder by 16 meet every key at one place of its own, so 16 small products are enough.
+    With a shift of 0 (or 16, which is the same) these are the distances that training visited; with 8 they are as far
+    from them as can be. No shift shows a distance more than 8 too far or too near. Queries whose indices leave one
+    remainder by 16 meet every key at one place of its own, so 16 small products are enough.
     """
     assert row.frequencies is not None
     index, frequencies = torch.arange(q.shape[2]), row.frequencies(q.shape[2])
@@ -247,7 +248,7 @@ def looking(training: str, texts: Tensor) -> Iterator[dict]:
     """Where seed 0 of a training looks when it is asked for the needle right before the question, in percent.
 
     Of all heads that one which gives the most to the digit that is asked for, or to the byte before it, when it sees no
-    key farther than 64 back; and the mean of all heads.
+    key farther than 63 back; and the mean of all heads.
     """
     model, plain = kept_model(training), scheme("rope", dim=RUNGS["small"].config.head_dim, scale=LOG)
     ways: dict[str, tuple[Scheme, Callable[..., Tensor]]] = {

@@ -206,9 +206,9 @@ def _arcs(dial: _Dial) -> str:
     )
 
 
-def _cell(t: int, dial: _Dial, numbered: bool, fixed: str = "", below: str = "", more: str = "") -> str:
+def _cell(t: int, dial: _Dial, numbered: int, fixed: str = "", below: str = "", more: str = "") -> str:
     kind = f"rl-dial{more}"
-    number = f"<small>pair {t}</small>" if numbered else ""
+    number = f"<small>pair {t * numbered}</small>" if numbered else ""
     return f'<div class="{kind}">{number}{_draw(dial, fixed)}<span>{dial.token}</span>{below}</div>'
 
 
@@ -216,7 +216,7 @@ def _row_html(
     row: DialRow,
     found: Sequence[_Dial],
     every: Sequence[_Dial],
-    numbered: bool,
+    numbered: int,
     with_training: bool,
     marked: Collection[int] = (),
     phone: Collection[int] = (),
@@ -269,16 +269,17 @@ def _legend(found: Sequence[_Dial], with_training: bool) -> str:
     return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in samples)}</div>'
 
 
-def _spoken(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
+def _spoken(row: DialRow, found: Sequence[_Dial], with_training: bool, nth: int = 1) -> str:
     if row.hands is not None and len(row.hands) == 2:
         query, key = row.hands
         between = ", ".join(dial.token for dial in found)
         return f"{row.label}: a query at {query} and a key at {key}; from the key's hand to the query's: {between}"
     if not with_training:
         return f"{row.label}: the hands point to {', '.join(_degrees(dial.hands[0]) for dial in found)}"
-    red = [str(t) for t, dial in enumerate(found) if dial.new > 0]
+    red = [str(t * nth) for t, dial in enumerate(found) if dial.new > 0]
     new = f"new angles, in red, at pair{'s' * (len(red) > 1)} {', '.join(red)}" if red else "no red"
-    return f"{row.label}: {new}; one token turns pair 0 by {found[0].token}, pair {len(found) - 1} by {found[-1].token}"
+    last = nth * (len(found) - 1)
+    return f"{row.label}: {new}; one token turns pair 0 by {found[0].token}, pair {last} by {found[-1].token}"
 
 
 class Dials:
@@ -292,6 +293,7 @@ class Dials:
         pairs: int | None = None,
         marked: Collection[int] = (),
         phone: Collection[int] = (),
+        nth: int = 1,  # pair of the model
     ):
         check_frequencies(trained)
         if pairs is not None:
@@ -313,7 +315,7 @@ class Dials:
                 raise ValueError(f"frequencies must be one for each pair, as many as in training, got {shapes}")
         if train_length is not None:
             check_count("train_length", train_length, least=1)
-        self.rows, self.train_length = tuple(rows), train_length
+        self.rows, self.train_length, self.nth = tuple(rows), train_length, nth
         self.every = [_dials(row, trained, train_length) for row in rows]
         self.drawn = [of_row[:pairs] for of_row in self.every]
 
@@ -326,13 +328,13 @@ class Dials:
             self.train_length and any(len(dial.hands) < 2 for row in self.drawn for dial in row)
         )
         rows = zip(self.rows, self.drawn, strict=True)
-        said = ". ".join(_spoken(row, found, self.train_length is not None) for row, found in rows)
+        said = ". ".join(_spoken(row, found, self.train_length is not None, self.nth) for row, found in rows)
         marked = f" Marked: pairs {', '.join(map(str, sorted(self.marked)))}." * bool(self.marked)
         return f"Dials with one hand each for {of} pairs of channels, from fast to slow.{training} {said}.{marked}"
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            _row_html(row, found, every, at == 0, self.train_length is not None, self.marked, self.phone)
+            _row_html(row, found, every, (at == 0) * self.nth, self.train_length is not None, self.marked, self.phone)
             for at, (row, found, every) in enumerate(zip(self.rows, self.drawn, self.every, strict=True))
         )
         legend = _legend([dial for found in self.drawn for dial in found], self.train_length is not None)

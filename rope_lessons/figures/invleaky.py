@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure as MatplotlibFigure
+from matplotlib.patches import Rectangle
 from torch import Tensor
 
 from rope_lessons.figures import (
@@ -53,12 +54,12 @@ COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 
 
 class _OwnTrainings(Dials):
-    """Dials of which each row has a training of its own, given by one more than its largest distance."""
+    """Every other dial, and each row has a training of its own, given by one more than its largest distance."""
 
     def __init__(self, rows: Sequence[tuple[DialRow, int]], trained: Tensor):
-        apart = [Dials([row], trained, known) for row, known in rows]
-        super().__init__([row for row, _ in rows], trained, rows[0][1])
-        self.drawn, self.every = ([getattr(found, what)[0] for found in apart] for what in ("drawn", "every"))
+        apart = [Dials([row], trained, known, nth=2) for row, known in rows]
+        super().__init__([row for row, _ in rows], trained, rows[0][1], nth=2)
+        self.drawn = self.every = [found.drawn[0] for found in apart]
         self.said = " ".join(f"{row.label}. {found.alt}" for (row, _), found in zip(rows, apart, strict=True))
 
     @property
@@ -67,18 +68,18 @@ class _OwnTrainings(Dials):
 
 
 def invleaky_dials(
-    train_length: int = 64, length: int = 512, window: int = 16, slope: float = 16, dim: int = 16
+    train_length: int = 64, length: int = 512, window: int = 16, slope: float = 16, dim: int = 32
 ) -> Dials:
     """A long text under plain RoPE, for a model trained with plain RoPE and for one trained with a bend.
 
     Args:
         train_length, length: of the texts in training and at test.
         window, slope: of the bend.
-        dim: channels of the head.
+        dim: channels of the head; every other hand is drawn.
 
     Chapter 09.
     """
-    frequencies = rope_frequencies(dim)
+    frequencies = rope_frequencies(dim)[::2]
     reach = covered_length(train_length, window, slope)
     rows = [
         (DialRow("trained with plain RoPE", frequencies, length), train_length),
@@ -102,7 +103,7 @@ def invleaky_matrices(window: int = 1, slope: float = 3, train_length: int = 3) 
             for j in range(i + 1):
                 value = float(told[i, j])
                 tint = "#cfe6f5" if value in seen else "#fdeab8"
-                axis.add_patch(_square(j, i, tint))
+                axis.add_patch(Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=tint, edgecolor="white", linewidth=2))
                 axis.text(j, i, f"{value:g}", ha="center", va="center", fontsize=15)
         axis.set(xlim=(-0.5, words - 0.5), ylim=(words - 0.5, -0.5), aspect="equal", title=how)
         axis.set_xticks(index.tolist(), SENTENCE[:words], rotation=90)
@@ -113,12 +114,6 @@ def invleaky_matrices(window: int = 1, slope: float = 3, train_length: int = 3) 
     alt = f"""Two lower triangles of distances. {"; ".join(said)}. At test the cells with 0, 1 and 4 have the colour of
         the training panel, those with 2 and 3 another one: training never showed them."""
     return figure, alt
-
-
-def _square(x: float, y: float, tint: str) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=tint, edgecolor="white", linewidth=2)
 
 
 @styled
@@ -137,10 +132,8 @@ def invleaky_visited(
     axis.axvspan(0, length - 1, color=GREEN, alpha=0.12, linewidth=0)
     axis.text(length - 8, 0.62, f"the test: 0 to {length - 1}", color="#00694d", ha="right", va="center")
     axis.set_yticks([-n for n in range(len(rows))], [name for name, *_ in rows])
-    axis.set_ylim(0.5 - len(rows), 0.95)
-    axis.set_xlim(-8, 850)
     axis.grid(False)
-    axis.set_xlabel(f"distances shown in {train_length} tokens")
+    axis.set(xlim=(-8, 850), ylim=(0.5 - len(rows), 0.95), xlabel=f"distances shown in {train_length} tokens")
     alt = f"""Strokes at the distances that a training text of {train_length} tokens visits; the distances of a test of
         {length} tokens, 0 to {length - 1}, are shaded. Largest distance, and how many of the test's are visited:
         {"; ".join(said)}. Every InvLeaky row is solid up to its window and a comb with wide gaps beyond."""
@@ -161,9 +154,7 @@ def invleaky_alias(
     alias = (window * omega + (x - window) * slow).cos()
     axis.plot(x, alias, color=ORANGE, linestyle="--", label=f"a hand of period {2 * math.pi / abs(slow):.0f}")
     axis.plot(visited, (visited * omega).cos(), "o", color="black", label="visited in training")
-    axis.set_xticks(visited.tolist())
-    axis.set_xlabel("distance")
-    axis.set_ylabel("cosine")
+    axis.set(xticks=visited.tolist(), xlabel="distance", ylabel="cosine")
     legend_below(figure, axis)
     alt = f"""The cosine of pair {pair} of {dim // 2} between the distances {window} and {until}: a wave of period
         {2 * math.pi / omega:.1f}. Dots mark the distances that training visits, every {slope}. A dashed wave of period
@@ -173,11 +164,11 @@ def invleaky_alias(
 
 @styled
 def invleaky_plane(
-    fast: int = 3, slow: int = 8, dim: int = 32, train_length: int = 64, window: int = 16, slope: int = 16,
-    until: int = 511, unseen: int = 472, near: tuple[int, int] = (48, 480),
+    fast: int = 2, slow: int = 8, dim: int = 32, train_length: int = 64, window: int = 16, slope: int = 16,
+    until: int = 511, unseen: int = 462, near: tuple[int, int] = (144, 464),
 ) -> tuple[MatplotlibFigure, str]:  # fmt: skip
     """Where two hands point together, a fast one across and a slow one up: at all distances of the test, and at all
-    that training visited; ``near`` are two of these, with nearly the fast and nearly the slow angle of ``unseen``."""
+    that training visited; ``near`` are two of these, with nearly the fast and the slow angle of ``unseen``."""
     figure, axis = new_figure(height=4.0)
     omega = rope_frequencies(dim)
     every = torch.arange(until + 1)
@@ -186,25 +177,21 @@ def invleaky_plane(
     def degrees(x: Tensor, pair: int) -> Tensor:
         return torch.rad2deg(x.double() * omega[pair]) % 360
 
-    look = {"linestyle": "none", "marker": "o"}
-    axis.plot(degrees(every, fast), degrees(every, slow), color=SKY, markersize=3, label="plain RoPE at test", **look)
-    axis.plot(degrees(told, fast), degrees(told, slow), color="black", markersize=6, label="seen in training", **look)
-    marked = [torch.tensor(distance) for distance in (unseen, *near)]
-    here, above, beside = ((degrees(x, fast).item(), degrees(x, slow).item()) for x in marked)
-    for there in (above, beside):
-        axis.plot(*zip(here, there, strict=True), color=ORANGE, linewidth=1.5, linestyle="--")
-    axis.plot(*here, color=ORANGE, markersize=10, label=f"distance {unseen}, not seen", **look)
-    axis.set_xlim(0, 360)
-    axis.set_xticks(range(0, 361, 90), [f"{a}°" for a in range(0, 361, 90)])
-    axis.set_ylim(0, 360)
-    axis.set_yticks(range(0, 361, 90), [f"{a}°" for a in range(0, 361, 90)])
-    axis.set_xlabel(f"a fast hand (pair {fast})")
-    axis.set_ylabel(f"a slow hand (pair {slow})")
+    axis.plot(degrees(every, fast), degrees(every, slow), "o", color=SKY, markersize=3, label="plain RoPE at test")
+    axis.plot(degrees(told, fast), degrees(told, slow), "o", color="black", markersize=6, label="seen in training")
+    marked = torch.tensor((unseen, *near))
+    here, *others = zip(degrees(marked, fast).tolist(), degrees(marked, slow).tolist(), strict=True)
+    for there in others:
+        axis.plot(*zip(here, there, strict=True), "--", color=ORANGE, linewidth=1.5)
+    axis.plot(*here, "o", color=ORANGE, markersize=10, label=f"distance {unseen}, not seen")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_ticks(range(0, 361, 90), [f"{a}°" for a in range(0, 361, 90)])
+    axis.set(xlim=(0, 360), ylim=(0, 360), xlabel=f"a fast hand (pair {fast})", ylabel=f"a slow hand (pair {slow})")
     legend_below(figure, axis)
     alt = f"""Two hands of a head of {dim // 2} pairs together: pair {fast} across, once round in
         {2 * math.pi / omega[fast].item():.0f} tokens, pair {slow} up. At all distances up to {until} the points fill
         the plane with slanted strands. The {len(told)} distances that training has seen are black dots: {window} on one
-        strand at the bottom, and above it one in {slope}, far apart from each other. The point of distance {unseen} is
+        strand at the bottom, then one in {slope}, on a few strands far apart. The point of distance {unseen} is
         marked: one dot has nearly its fast angle, another nearly its slow angle, and no dot is near it."""
     return figure, alt
 
@@ -221,10 +208,8 @@ def invleaky_maps(window: int = 16, slope: int = 16, until: int = 128) -> tuple[
     axis.plot(x, x, color=BLUE, label="plain RoPE")
     axis.plot(x, snapped, color=ORANGE, drawstyle="steps-mid", label="rounded to the dots")
     axis.plot(told, told, "o", color="black", markersize=5, label="visited in training")
-    axis.set_xticks(range(0, until + 1, 2 * slope))
-    axis.set_yticks(range(0, until + 1, 2 * slope))
-    axis.set_xlabel("distance")
-    axis.set_ylabel("what the model is shown")
+    ticks = range(0, until + 1, 2 * slope)
+    axis.set(xticks=ticks, yticks=ticks, xlabel="distance", ylabel="what the model is shown")
     legend_below(figure, axis)
     alt = f"""What the model is shown against the true distance, up to {until}. Plain RoPE is the diagonal. Dots on it
         mark what training visited: all up to {window}, then every {slope}. A staircase follows the diagonal up to
@@ -248,10 +233,8 @@ def invleaky_filled(
     axis.eventplot(sorted(together), lineoffsets=-last, linelengths=2, linewidths=1.6, colors=ORANGE)
     rows = [0, slope // 2, slope - 1]
     axis.set_yticks([*(-row for row in rows), -last], [*(f"w = {windows[row]}" for row in rows), "together"])
-    axis.set_ylim(-last - 1.6, 1)
-    axis.set_xlim(-1, until + 1)
     axis.grid(False)
-    axis.set_xlabel("distances shown in training")
+    axis.set(xlim=(-1, until + 1), ylim=(-last - 1.6, 1), xlabel="distances shown in training")
     alt = f"""Strokes at the distances up to {until} that training visits, a row for each window from {first} to
         {first + slope - 1}. Each row is solid up to its window and then has a stroke every {slope}, one place farther
         right than in the row above. The row below, all together, has {len(together)} of {until + 1} distances."""
@@ -312,9 +295,7 @@ def invleaky_seeds(
     axis.text(111, -0.7, "seeds", ha="center", va="center")
     axis.set_yticks(range(len(names)), list(names.values()))
     axis.set_xticks(range(0, 101, 20))
-    axis.set_xlim(-3, 121)
-    axis.set_ylim(len(names) - 0.5, -1)
-    axis.set_xlabel(f"needles at {length}, % right")
+    axis.set(xlim=(-3, 121), ylim=(len(names) - 0.5, -1), xlabel=f"needles at {length}, % right")
     axis.grid(axis="y", visible=False)
     legend_below(figure, axis)
     return (
@@ -348,9 +329,7 @@ def invleaky_looking(rows: Table, cases: Mapping[str, tuple[str, str]]) -> tuple
     axis.text(103, -0.75, "found", va="center")
     axis.set_yticks(range(len(cases)), list(cases))
     axis.set_xlim(0, 118)
-    axis.set_xticks(range(0, 101, 25))
-    axis.set_ylim(len(cases) - 0.5, -1.1)
-    axis.set_xlabel("attention of the copying head, %")
+    axis.set(ylim=(len(cases) - 0.5, -1.1), xticks=range(0, 101, 25), xlabel="attention of the copying head, %")
     axis.grid(False)
     legend_below(figure, axis, 3)
     return figure, f"Bars of the attention of one head, and needles found, all in percent. {'. '.join(said)}."
