@@ -22,6 +22,7 @@ from rope_lessons.figures import (
     RED,
     Explorable,
     Knob,
+    _on_phone,
     legend_below,
     new_figure,
     spoken,
@@ -84,7 +85,7 @@ def picture_kernels(side: int = 28) -> tuple[MatplotlibFigure, str]:
     below, corner = ([float(seen[place]) for seen in found.values()]
                      for place in ((middle + 1, middle), (middle + 4, middle + 4)))  # fmt: skip
     return figure, (
-        f"Three heat maps of a picture of {side} by {side} pixels, darker where a pixel scores higher with the one in "
+        f"Heat maps of a picture of {side} by {side} pixels, darker where a pixel scores higher with the one in "
         "the middle. Read line by line: a dark streak to the left and right, and hardly anything above and below. A "
         "row and a column: a cross with a dark middle. Slanted hands: a round spot. The pixel right below the middle "
         f"scores {spoken(below, 2)}; one that is 4 down and 4 to the right {spoken(corner, 2)}."
@@ -104,8 +105,8 @@ def axes_dials(columns: int = 28, dim: int = 16, base: float = 100.0) -> Dials:
 
 
 def picture_widths(trained: int = 8, low: int = 5, high: int = 14, rows: int = 4) -> Explorable:
-    """Pixels numbered line by line, in a picture of any width: the one that asks, the one above it, and the one that
-    stands as many steps back as the one above did in training."""
+    """Pixels numbered line by line, in a picture of any width: the one that asks, the one above it, and the one
+    as many steps back as that was in training."""
     size, at, width = 30, 4, trained + 4  # units of a pixel; the column of the one that asks; where the slider begins
     here = (rows - 1) * width + at
     fills = {here - trained: "#f0a585", here - width: "#cfe6f5", here: "#f5c97a"}
@@ -137,9 +138,9 @@ svg.querySelector('[data-part="label"]').textContent = `Above is ${{width}} step
         alt=f"A picture of {rows} rows whose pixels are numbered line by line. The pixel that asks is orange, the one "
         f"above it blue, and the one {trained} steps back red; where the picture is {trained} wide, the last two are "
         "one pixel.",
-        caption=f"Orange asks for blue. A model trained on pictures {trained} wide looks at what is red, "
-        f"{trained} steps back.",
-        knobs=(Knob("width", "width of the picture", low, high, width),),
+        caption=f"Orange asks for blue. A model trained {trained} wide looks at red, {trained} "
+        f"steps back; at width {trained} they are one.",
+        knobs=(Knob("width", "picture width", low, high, width),),
         svg=svg,
         script=script,
     )
@@ -166,11 +167,12 @@ def picture_looks(maps: Mapping[str, Tensor], at: tuple[int, int]) -> tuple[Matp
 def picture_scores(
     found: Mapping[str, Tensor], marks: Sequence[int] = (1, 13, 20), trained: int = 8
 ) -> tuple[MatplotlibFigure, str]:
-    """Scores by rows up, the first ``trained`` shaded: three fast hands and, with dots at ``marks``, all.
+    """Scores by rows up, ``trained`` shaded: three fast hands and, with dots at ``marks``, all.
 
     ``found``: by name, what each hand adds, ``(hands, rows up)``.
     """
-    figure, axes = new_figure(len(found), 1, height=0.9 + 1.05 * len(found), sharex=True, squeeze=False)
+    height = 0.9 + (1.55 if _on_phone.get() else 1.05) * len(found)
+    figure, axes = new_figure(len(found), 1, height=height, sharex=True, squeeze=False)
     said = []
     for axis, (name, parts) in zip(axes[:, 0], found.items(), strict=True):
         whole = parts.sum(0)
@@ -196,7 +198,7 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
 
     Args:
         rows: the stored table, with ``kind``, ``rows``, ``columns`` and ``right`` of each seed.
-        names: of the kinds, from the top; what each is called.
+        names: of the kinds, from the top.
         chance: the share that guessing has.
     """
     figure, axis = new_figure(height=1.3 + 0.34 * len(names))
@@ -229,7 +231,7 @@ def picture_results(rows: Table, names: Mapping[str, str], chance: float) -> tup
 
 @styled
 def picture_diagonals(reach: int = 3) -> tuple[MatplotlibFigure, str]:
-    """A head asked to look along one diagonal: what hands of their own axis can do, and what slanted ones can."""
+    """Along one diagonal: what hands of their own axis can do, and what slanted ones can."""
     figure, axes = new_figure(1, 2, height=2.3, sharey=True)
     side = 2 * reach + 1
     found = diagonals(reach)
@@ -239,7 +241,7 @@ def picture_diagonals(reach: int = 3) -> tuple[MatplotlibFigure, str]:
         axis.grid(False)
     up, down = ([float(seen[place]) for seen in found.values()] for place in ((0, 0), (0, side - 1)))
     return figure, (
-        f"Two heat maps of scores, {side} by {side} pixels around the one that asks. Hands of one axis: a symmetric "
+        f"Heat maps of scores, {side} by {side} pixels around the one that asks. Hands of one axis: a symmetric "
         f"pattern, the same on both diagonals, {up[0]:.2f} and {down[0]:.2f} at the upper corners. One slanted hand: "
         f"a dark stripe along the diagonal from the upper left, {up[1]:.2f} and {down[1]:.2f}."
     )

@@ -26,9 +26,9 @@ CLIP = 16  # of Shaw's table in the picture
 
 
 def shapes(trained: int = 64, length: int = 512) -> dict[str, tuple[Tensor, Tensor]]:
-    """By name: the bias at the distances 0, 1, …, and whether training on texts of ``trained`` tokens has set it.
+    """By name: the bias at the distances 0, 1, …, and whether training on texts of ``trained`` tokens has met it.
 
-    A number that is learned is one that training could set any other way; those here are drawn to be seen.
+    A learned number is one that training could set any other way; those here are drawn to be seen.
     """
     away = torch.arange(length)
     row = away.flip(0).unsqueeze(0)  # the distances of the last query, as of rope_lessons.biases.distances
@@ -70,7 +70,7 @@ def _wave(share: Tensor) -> Tensor:
 
 @styled
 def bias_shapes(trained: int = 64, length: int = 512) -> tuple[MatplotlibFigure, str]:
-    """Six biases against the distance: blue where training has set the number, red where it has not."""
+    """Six biases against the distance: blue where training has met the number, red where it has not."""
     figure, axes = new_figure(3, 2, height=4.5, sharex=True)
     said = []
     for axis, (name, (bias, seen)) in zip(axes.flat, shapes(trained, length).items(), strict=True):
@@ -85,7 +85,7 @@ def bias_shapes(trained: int = 64, length: int = 512) -> tuple[MatplotlibFigure,
         axis.set_xscale("symlog", linthresh=8)
         axis.set_xticks([0, 8, 64, 512], ["0", "8", "64", "512"])
         axis.minorticks_off()
-        kind = "set all along" if bool(seen.all()) else f"set up to {int(seen.nonzero().max())}"
+        kind = "met all along" if bool(seen.all()) else f"met up to {int(seen.nonzero().max())}"
         said.append(f"{name}, {kind}: {spoken([float(bias[d]) for d in (0, 8, 63, length - 1)], 1)}")
     for axis in axes[-1]:
         axis.set_xlabel("distance")
@@ -93,7 +93,7 @@ def bias_shapes(trained: int = 64, length: int = 512) -> tuple[MatplotlibFigure,
         axis.set_ylabel("bias")
     return figure, (
         f"Six small plots of a bias against the distance, 0 to {length - 1}, blue where training on {trained} tokens "
-        f"has set the number and red beyond; FIRE at token {trained} in blue and at token {length} in orange. At "
+        f"has met the number and red beyond; FIRE at token {trained} in blue and at token {length} in orange. At "
         f"distances 0, 8, 63 and {length - 1}: {'; '.join(said)}."
     )
 

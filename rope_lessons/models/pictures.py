@@ -46,7 +46,7 @@ class PictureModel(nn.Module):
             a column. None turns nothing, and a learned table of ``side`` by ``side`` vectors is added to the pixels;
             for a larger picture it is stretched, as vision models stretch theirs.
         learned: frequencies that training may change.
-        told: every pixel is told how many columns its picture has.
+        told: a sinusoidal vector of the number of columns is added to every pixel.
     """
 
     def __init__(self, config: PictureConfig, frequencies: Tensor | None, learned: bool = False, told: bool = False):
