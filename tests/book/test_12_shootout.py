@@ -221,13 +221,11 @@ def test_the_advice_has_the_numbers_of_the_scoreboard():
 
 
 def test_what_bending_costs():
-    """Chapter 13 has it: in merged calls from 4,096 tokens on, and in two matrices."""
+    """Chapter 13 has it: in merged calls, from 4,096 tokens on."""
     bench = results("bench_cpu")
     ratios = [each["ratio"] for table in ("forward", "forward_and_backward") for each in bench[table]]
     assert 1.055 < min(ratios) < max(ratios) < 1.30  # 6 to 30 %
-    matrices = bench["beside_eager_rerope"]["beside_milliseconds"][0] / bench["forward"]["beside_milliseconds"][0]
-    assert round(matrices) == 12
-    assert "with two matrices attention takes twelve times as long" in LESSON
+    assert "Bending a distance costs 6 to 30 % of attention's time on a processor (merged calls, from" in LESSON
 
 
 def test_an_opened_row_claims_nothing_impossible():

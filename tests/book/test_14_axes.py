@@ -299,9 +299,9 @@ def test_what_a_pixel_scores_by_rows_up() -> None:
     second = 19 * 10_000 ** (-1 / 8) / (2 * math.pi)
     assert f"the *second* hand has gone round {second:.2f} times at 20 rows up" in LESSON
     assert float(habit[2:].abs().max()) < 0.1 * float(strong[1])
-    assert min(habit[:2, 20]) > 0.2 * float(strong[20])  # "the fastest agrees there in any base"
+    assert min(habit[:2, 20]) > 0.2 * float(strong[20])  # the fastest agrees there in any base
     assert abs(19 / (2 * math.pi) - 3) < 0.05
-    assert "The fastest agrees there in any base, and the slower ones hardly count" in LESSON
+    assert "It is nearly as strong as *above*, but 19 away" in LESSON
     shown = rl.figures.picture_scores({"base 100": hundred}).alt
     assert "At 1, 13, 20 rows up: base 100: " + ", ".join(f"{high[up]:.1f}" for up in (1, 13, 20)) in shown
 
