@@ -852,10 +852,10 @@ def test_hybrids_lose_a_part():
             assert percent == pytest.approx(100 * float(right.sum() / count.sum()), abs=0.15)
     # Well trained, and at 512 with a window well read.
     assert board("nope-every-fourth-logn", "natural", 64) > board("rope", "natural", 64)
-    assert [board("nope-every-fourth-logn", metric, 512) for metric in ("natural", "needle")] == [38.5, 0]
-    assert board("nope-every-fourth-logn-window", "natural", 512) > 65
-    assert results("scoreboard")["rows"].where(row="nope-every-fourth-logn")["seeds"][0] == 2
-    assert '"… trained without windows (two seeds)": no_windows' in LESSON
+    assert [board("nope-every-fourth-logn", metric, 512) for metric in ("natural", "needle")] == [38.4, 0]
+    assert board("nope-every-fourth-logn-window", "natural", 512) >= 65
+    assert results("scoreboard")["rows"].where(row="nope-every-fourth-logn")["seeds"][0] == 3
+    assert '"… trained without windows (three seeds)": no_windows' in LESSON
     whole, without = hybrid("hwfa-w16"), hybrid("hwfa-w16", "no log n")
     assert whole["right"]["needle, 512"] == without["right"]["needle, 512"] == 100
     assert hybrid("hwfa2-w16-logn", "no log n")["right"]["needle, 512"] > 99
@@ -864,12 +864,12 @@ def test_hybrids_lose_a_part():
     digit = [found[end] for found in (without["on_the_digit"],) for end in ("512", "64")]
     assert [(round(min(weights)), round(max(weights))) for weights in digit] == [(80, 98), (94, 98)]
     assert "give the digit of a needle 80 to 98 % of their weight at 512 bytes, against 94 to 98 % at 64" in DEEPER
-    assert board("hwfa2-w16", "needle", 512) == 98.4
-    assert results("scoreboard")["rows"].where(rung="small", row="hwfa2-w16")["seeds"][0] == 2
+    assert board("hwfa2-w16", "needle", 512) == 98.3
+    assert results("scoreboard")["rows"].where(rung="small", row="hwfa2-w16")["seeds"][0] == 3
     gains = [board(row, "far copies", 512, "ahead_mean") for row in ("hwfa2-w16", "hwfa2-w16-logn")]
-    assert gains == [4.8, 9.2]
-    assert board("hwfa2-w16", "far copies", 512, "ahead_low") < 0  # two seeds: not sure
-    assert "HWFA2 still finds 98 % of the needles, but gains 4.8 points of far copies in place of 9.2" in LESSON
+    assert gains == [7.2, 9.2]
+    assert board("hwfa2-w16", "far copies", 512, "ahead_low") < 0  # three seeds: not sure
+    assert "HWFA2 still finds 98 % of the needles, but gains 7.2 points of far copies in place of 9.2" in LESSON
     diluted = [1 / (1 + (100 / weight - 1) * 511 / 63) for weight in digit[1]]  # by the needle's formula, chapter 6
     assert 0.6 < min(diluted) < max(diluted) < 0.9  # "the count alone does not outvote it"
 

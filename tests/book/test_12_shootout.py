@@ -262,11 +262,11 @@ def test_the_guide_has_its_intervals():
 
 
 def test_a_hybrid_does_without_log_n():
-    """On the scoreboard's model; two seeds, which the sentence says."""
+    """On the scoreboard's model; three seeds, which the sentence says."""
     found = BOARD.where(rung="small", row="hwfa2-w16", metric="needle", length=512)
-    assert found["seeds"] == [2]
+    assert found["seeds"] == [3]
     assert found["low"][0] > 0.96
-    assert f"trained with no scale it finds {percent('hwfa2-w16', 'needle'):.0f} % at 512 (two seeds)" in LESSON
+    assert f"trained with no scale it finds {percent('hwfa2-w16', 'needle'):.0f} % at 512 (three seeds)" in LESSON
 
 
 def test_keys_of_hwfa():
@@ -541,7 +541,7 @@ def test_the_orders():
     pairs = {metric: summary.beside_published(BOARD, metric) for metric in ("natural", "repeated")}
     assert {len(both) for both in pairs.values()} == {24}
     assert "Twenty-four of our rows" in LESSON
-    told = {"natural": (0.85, 0.24), "repeated": (0.79, -0.29)}
+    told = {"natural": (0.86, 0.35), "repeated": (0.78, -0.31)}
     for metric, both in pairs.items():
         found = summary.agreement(both)
         assert (round(found.all, 2), round(found.better_half, 2)) == told[metric]

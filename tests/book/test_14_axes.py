@@ -364,7 +364,7 @@ def test_a_third_is_too_near_the_middle_for_a_mirage_of_text() -> None:
         not (row >= 20 or row + 18 < 24 or column >= 19 or column + 19 < 24) for column in range(24)
     ] for row in range(1, 24)])  # fmt: skip
     assert float(without.double().mean()) == pytest.approx(1 / 3, abs=0.03)
-    assert "But it is 19 away, and a third of the pixels are too near the middle to have one" in LESSON
+    assert "but 19 away, and a third of the pixels are too near the middle to have one" in LESSON
     pixels = pictures.draw(model.config, 24, 24, 16, torch.Generator().manual_seed(7))
     with torch.no_grad():
         hits = (model(pixels).argmax(-1)[:, 1:] == pixels[:, :-1]).double().mean(0)
@@ -656,9 +656,9 @@ def test_what_the_lesson_says_of_needles() -> None:
     for row in ("t5", "xpos"):  # the far text does harm: cut, they find what RoPE's cut finds
         assert percent(row, "needle") < 1
         assert abs(percent(f"{row}-window", "needle") - near) < 2
-        assert percent(f"{row}-window", "needle") == pytest.approx(100 / 3, abs=0.2)
+        assert percent(f"{row}-window", "needle") == pytest.approx(100 / 3, abs=1.1)
     assert "T5's buckets and xPos find hardly one; cut, a third: the far text does harm." in LESSON
-    assert min(percent(row, "needle", 64) for row in ("t5", "xpos", "fire")) > 98
+    assert min(percent(row, "needle", 64) for row in ("t5", "xpos", "fire")) > 97
     formulas = ("alibi", "kerple", "sandwich")
     found = [percent(row, "needle") for row in formulas]
     by_seed = [share for row in formulas for share in right(row, "needle").values()]
@@ -697,19 +697,9 @@ def test_what_the_lesson_says_of_turning_less() -> None:
     assert "xPos is level with its cut" in LESSON
     seeds = {row: BOARD.where(row=row, rung="small")["seeds"][0] for row in summary.stored_rows(
         BOARD, dict.fromkeys(asked_rows(), ""))}  # fmt: skip
-    assert {row for row, count in seeds.items() if count == 3} >= {
-        "alibi",
-        "kerple",
-        "sandwich",
-        "t5",
-        "fire",
-        "hwfa-w16",
-    }
-    assert {row for row, count in seeds.items() if count < 3} == {
-        "xpos", "p-rope", "partial-rotary", "nope-logn", "nope-every-fourth", "nope-every-fourth-logn"
-    }  # fmt: skip
+    assert {count for row, count in seeds.items() if row != "rope"} == {3}
     assert seeds["rope"] == 5
-    assert "Three seeds of HWFA and the biases, five of RoPE, one to three of the rest." in LESSON
+    assert "Three seeds, and five of RoPE." in LESSON
     between = (
         12 * rl.axes.axial_frequencies(32, 2, base=10).amax(0)[1] / (2 * math.pi)
     )  # 13 rows up, 12 farther than above
