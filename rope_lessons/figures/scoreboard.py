@@ -76,6 +76,7 @@ def scoreboard_table(
     names: Mapping[str, str],
     *,
     columns: Sequence[tuple[str, int]] = COLUMNS,
+    ahead: Sequence[tuple[str, int]] = (),
     control: str | None = None,
     counted: Mapping[str, Sequence[float]] | None = None,
     head: str = "",
@@ -88,6 +89,7 @@ def scoreboard_table(
         lines: the table of the scoreboard.
         names: of the rows, from the top; what each is called.
         columns: metrics and lengths.
+        ahead: those with, behind the others, the points over the row's own window.
         control: a row that is set apart.
         counted: rows that need no model, such as an answer that is always the same, set apart at the end: by what each
             is called, a number for each column.
@@ -108,15 +110,19 @@ def scoreboard_table(
         for _, low, high in [cell]
         if low < 0 or high > 100
     }
+    for row, name in names.items():
+        found[name] += [_ahead(lines, row, *column) for column in ahead]
+    heads = [f"{HEADS[metric]}, {length}" for metric, length in (*columns, *ahead)]
     shown = table(
-        [f"{HEADS[metric]}, {length}" for metric, length in columns],
+        [head + ", over own window" * (at >= len(columns)) for at, head in enumerate(heads)],
         {name: [cell and cell[0] for cell in cells] for name, cells in found.items()} | dict(counted or {}),
         margins={name: [cell and (cell[2] - cell[1]) / 2 for cell in cells] for name, cells in found.items()},
         apart=[*([] if control is None else [names[control]]), *list(counted or {})[:1]],
         head=head,
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
         "and 64 held-out documents; ± is half of a 95 % interval over seeds and documents"
-        + ("; where ± would pass 0 or 100, the two ends stand instead." if ends else "."),
+        + ("; where ± would pass 0 or 100, the two ends stand instead." if ends else ".")
+        + " Differences are taken document by document: intervals that overlap say nothing." * bool(ahead),
     )
     return replace(shown, below={**shown.below, **ends})
 
@@ -129,6 +135,12 @@ def _ends(low: float, high: float) -> str:
     """
     digits = 1 if high - low < 5 else 0
     return "–".join(f"{end:.0f}" if end in (0, 100) else f"{end:.{digits}f}" for end in (low, high))
+
+
+def _ahead(lines: Table, row: str, metric: str, length: int) -> tuple[float, float, float] | None:
+    line = lines.where(rung=RUNG, row=row, metric=metric, length=length)
+    mean, low, high = (line[f"ahead_{end}"][0] for end in ("mean", "low", "high"))
+    return None if mean is None else (100 * mean, 100 * low, 100 * high)
 
 
 def _asked(lines: Table, row: str, metric: str, length: int) -> tuple[float, float, float] | None:

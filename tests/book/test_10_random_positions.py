@@ -3,6 +3,7 @@ on libraries."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 from dataclasses import replace
@@ -861,26 +862,27 @@ def test_paired_differences_of_the_lesson():
 
 def test_the_table_has_the_lead_over_the_own_cut():
     """The cell of the lesson: what the scoreboard has, and the paired lead, where columns that overlap differ."""
-    source = LESSON[LESSON.index("def cell(row,") :].split("```")[0]
-    cell, table = source.split("rl.figures.table(")
+    source = LESSON[LESSON.index('rl.figures.scoreboard_table(board, {\n    "rope": "plain RoPE"') :].split("```")[0]
     names: dict[str, Any] = {"board": BOARD, "rl": rl}
-    exec(f"{cell}shown = rl.figures.table({table}", names)
-    shown, rows = names["shown"], names["METHODS"]
-    assert shown.rows["one jump, log n"] == ("61.9", "62.1", "−1.0", "71.5")
-    assert shown.rows["control: plain RoPE, cut at 64"][2] == "–"
-    for at, column in enumerate((("natural", 64), ("natural", 512), None, ("far copies", 512))):
-        if column:
-            whole = rl.figures.scoreboard_table(BOARD, {row: name for name, row in rows.items()}, columns=[column])
-            for name in rows:
-                assert whole.rows[name][0] == shown.rows[name][at]
-                assert whole.below[name, 0] == shown.below[name, at]
+    exec(f"shown = {source}", names)
+    shown = names["shown"]
+    rows = {name: row for row, name in ast.literal_eval(source[source.index("{") : source.index("}") + 1]).items()}
+    assert shown.rows["one jump, log n"] == ("61.9", "62.1", "71.5", "−1.0")
+    assert shown.rows["control: plain RoPE, cut at 64"][3] == "–"
+    assert shown.columns[3] == "all bytes, 512, over own window"
+    for name, row in rows.items():
+        for at, column in enumerate((("natural", 64), ("natural", 512), ("far copies", 512))):
+            assert float(shown.rows[name][at]) == board(row, *column)
     for name, row in list(rows.items())[2:7]:  # the numberings, and the moving window: surely behind
-        assert float(shown.rows[name][2].replace("−", "-")) == board(row, "natural", 512, "ahead_mean")
+        assert float(shown.rows[name][3].replace("−", "-")) == board(row, "natural", 512, "ahead_mean")
         assert board(row, "natural", 512, "ahead_high") < 0
+        width = board(row, "natural", 512, "ahead_high") - board(row, "natural", 512, "ahead_low")
+        assert float(shown.below[name, 3].removeprefix("± ")) == pytest.approx(width / 2, abs=0.11)
     ends = [board(row, "natural", 512, end) for row, end in ((JUMP, "high"), (f"{JUMP}-window", "low"))]
     assert ends[0] > ends[1]  # and yet the two overlap
     seeds = {BOARD.where(rung="small", row=row)["seeds"][0] for row in rows.values()}
     assert f"{min(seeds)} to {max(seeds)} seeds and {Settings().windows} held-out documents" in shown.caption
+    assert "document by document: intervals that overlap say nothing" in shown.caption
 
 
 def test_gaps_lie_where_the_loss_is_low():

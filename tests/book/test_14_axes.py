@@ -656,9 +656,9 @@ def test_what_the_lesson_says_of_needles() -> None:
     for row in ("t5", "xpos"):  # the far text does harm: cut, they find what RoPE's cut finds
         assert percent(row, "needle") < 1
         assert abs(percent(f"{row}-window", "needle") - near) < 2
-        assert percent(f"{row}-window", "needle") == pytest.approx(100 / 3, abs=1.1)
+    assert [round(percent(f"{row}-window", "needle"), 1) for row in ("t5", "xpos")] == [33.2, 32.3]
     assert "T5's buckets and xPos find hardly one; cut, a third: the far text does harm." in LESSON
-    assert min(percent(row, "needle", 64) for row in ("t5", "xpos", "fire")) > 97
+    assert [round(percent(row, "needle", 64), 1) for row in ("t5", "xpos", "fire")] == [98.8, 97.4, 100]
     formulas = ("alibi", "kerple", "sandwich")
     found = [percent(row, "needle") for row in formulas]
     by_seed = [share for row in formulas for share in right(row, "needle").values()]
