@@ -11,7 +11,9 @@ import numpy as np
 from rope_lessons.lab.table.counts import open_file, write_file
 from rope_lessons.scoreboard.scoring import Hits
 
-_BETWEEN = "|"  # the row and what was asked, in the names of a file
+# In the names of a file: the row, and what was asked. What has one shape lies in one array, in this order: an array has
+# 200 bytes of heads, more than the bits of twelve needles.
+_ROW, _AND = "|", ";"
 
 
 def write(path: Path, about: dict[str, Any], rows: dict[str, Hits]) -> None:
@@ -25,11 +27,11 @@ def write(path: Path, about: dict[str, Any], rows: dict[str, Hits]) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    packed = {
-        f"{row}{_BETWEEN}{asked}": np.packbits(values, axis=-1) if values.dtype == bool else values
-        for row, found in rows.items()
-        for asked, values in found.items()
-    }
+    packed = {}
+    for row, found in rows.items():
+        for asked in _alike(found):
+            values = np.stack([found[each] for each in asked])
+            packed[row + _ROW + _AND.join(asked)] = np.packbits(values, axis=-1) if values.dtype == bool else values
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, json.dumps(about, sort_keys=True), packed)
 
@@ -47,15 +49,24 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Hits]]:
         tests = about["tests"]
         rows: dict[str, Hits] = {name: {} for name in about["rows"]}
         for name, values in packed.items():
-            row, asked = name.split(_BETWEEN)
-            rows[row][asked] = _unpacked(values, tests["windows"], tests["lengths"][-1])
+            row, asked = name.split(_ROW)
+            unpacked = _unpacked(values, tests["windows"], tests["lengths"][-1])
+            rows[row] |= dict(zip(asked.split(_AND), unpacked, strict=True))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} must be a file of hits: {error!r}") from error
     return about, rows
 
 
+def _alike(found: Hits) -> list[list[str]]:
+    """What was asked, together where dtype and shape are the same."""
+    groups: dict[Any, list[str]] = {}
+    for asked, values in found.items():
+        groups.setdefault((values.dtype, values.shape), []).append(asked)
+    return list(groups.values())
+
+
 def _unpacked(values: np.ndarray, windows: int, longest: int) -> np.ndarray:
     if values.dtype != np.uint8:
         return values
-    size = longest if values.ndim == 2 else windows
+    size = longest if values.ndim == 3 else windows
     return np.unpackbits(values, axis=-1, count=size).astype(bool)

@@ -52,6 +52,19 @@ def test_a_bit_per_byte(tmp_path: Path) -> None:
     assert 32_768 < (tmp_path / "x.npz").stat().st_size < 40_000
 
 
+def test_what_has_one_shape_lies_in_one_array(tmp_path: Path) -> None:
+    """Three arrays for a row and not eighteen: bits of texts, bits of needles, losses."""
+    found, _ = measured()
+    hits.write(tmp_path / "seed-0.npz", ABOUT, {"rope": found, "pi": found})
+    assert len(found) == 3 * 3 + 3 * 2
+    with np.load(tmp_path / "seed-0.npz") as file:
+        assert {name: file[name].shape for name in file if name.startswith("rope|")} == {
+            "rope|natural 32;repeated 32;natural 64;repeated 64;natural 128;repeated 128": (6, 3, 16),
+            "rope|loss 32;loss 64;loss 128": (3, 3),
+            "rope|needle 32 0;needle 32 1;needle 64 0;needle 64 1;needle 128 0;needle 128 1": (6, 1),
+        }
+
+
 @pytest.mark.parametrize("damage", ["cut", "bit", "other"])
 def test_a_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "seed-0.npz"
