@@ -859,6 +859,10 @@ def test_hybrids_lose_a_part():
     assert board("nope-every-fourth-logn", "natural", 64) > board("rope", "natural", 64)
     assert [board("nope-every-fourth-logn", metric, 512) for metric in ("natural", "needle")] == [38.4, 0]
     assert board("nope-every-fourth-logn-window", "natural", 512) == 65
+    assert board("nope-every-fourth", "needle", 512) == 0
+    assert "have log n in every layer; with log n in none they find nothing, either)" in LESSON
+    everywhere = [rows(4, 32, 64)[f"nope-every-fourth{kind}"].method.test for kind in ("-logn", "")]
+    assert [[layer.scale is not None for layer in plan] for plan in everywhere] == [[True] * 4, [False] * 4]
     assert results("scoreboard")["rows"].where(row="nope-every-fourth-logn")["seeds"][0] == 3
     assert '"… trained without windows (three seeds)": no_windows' in LESSON
     whole, without = hybrid("hwfa-w16"), hybrid("hwfa-w16", "no log n")
