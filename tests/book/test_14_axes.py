@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -20,6 +21,7 @@ from rope_lessons.figures import axes as drawn
 from rope_lessons.figures import biases as drawn_biases
 from rope_lessons.models import pictures
 from rope_lessons.scoreboard import summary
+from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import Table, results
 from tests.seeds import right
 
@@ -29,6 +31,7 @@ LESSON, DEEPER = (
 )
 STORED = results("axes")
 BOARD = results("scoreboard")["rows"]
+ROWS = RUNGS["small"].rows
 
 
 def found(kind: str, rows: int, columns: int) -> list[float]:
@@ -196,7 +199,8 @@ def test_the_stored_pictures() -> None:
 def test_the_base_is_not_what_a_second_axis_buys() -> None:
     """The boring control: the line with the base of the axes."""
     line = found("line by line, base 100", 12, 12)
-    assert f"with that base the line finds {fmean(line):.0f} % at 12 × 12, too" in LESSON
+    said = f"is not the reason: with it the line finds {fmean(line):.0f} % at 12 × 12, too."
+    assert f"The base, 100 in place of 10,000, {said}" in LESSON
     assert max(line) < 10 < 99 < min(found("two axes", 12, 12))
 
 
@@ -245,17 +249,23 @@ def test_mirages() -> None:
     assert min(in_tall["fast"]) > 0.99 > max(in_tall["none"])
     assert max(abs(a - b) for a, b in zip(in_tall["none"], in_tall["slow"], strict=True)) < 0.05
     tall, wide = (found("two axes", *shape) for shape in ((18, 8), (12, 12)))
-    assert max(tall) < 97.5
+    assert max(tall) < 97.5 < 98.5 < min(found("line by line", 18, 8))
+    assert "But why does 18 × 8 lose a little?" in LESSON
     of_text, hundred = (found(kind, 24, 24) for kind in ("two axes, base 10,000", "two axes"))
     assert (
         f"too near the middle to have one: {fmean(of_text):.0f} % find theirs ({min(of_text):.0f} to "
-        f"{max(of_text):.0f} by seed), no fewer than with 100." in LESSON
+        f"{max(of_text):.0f} by seed), no fewer than with 100." in DEEPER
     )
     assert fmean(of_text) > fmean(hundred)
     assert min(wide) > 99.9
     turns = [[steps * 100 ** (-t / 8) / (2 * math.pi) for t in (0, 1, 2)] for steps in (12, 19)]
-    assert "has gone round {:.1f} times, the second {:.2f} times".format(*turns[0]) in LESSON
-    assert f"the fastest, {turns[1][0]:.2f} times round, and the third, {turns[1][2]:.2f} times" in LESSON
+    second = round(100 ** (-1 / 8), 2)  # by hand
+    assert (
+        f"The fastest hand turns by 1 radian per row, so at 13 it has gone round {turns[0][0]:.1f} times. The second "
+        f"turns by {second}, and has gone round {turns[0][1]:.2f} times." in LESSON
+    )
+    assert round(12 * second / (2 * math.pi), 2) == round(turns[0][1], 2)
+    assert f"the fastest hand, {turns[1][0]:.2f} times round, and the third, {turns[1][2]:.2f} times" in DEEPER
 
     def like(base: int, hands: int, rows: Iterable[int]) -> float:
         """The most that a place so many rows up, below 0 down, looks like above; its neighbours aside."""
@@ -297,11 +307,11 @@ def test_what_a_pixel_scores_by_rows_up() -> None:
     assert int(strong[2:].argmax()) + 2 == 20
     assert float(strong[20]) > 0.9 * float(strong[1])  # nearly as strong as above
     second = 19 * 10_000 ** (-1 / 8) / (2 * math.pi)
-    assert f"the *second* hand has gone round {second:.2f} times at 20 rows up" in LESSON
+    assert f"the *second* hand has gone round {second:.2f} times at 20 rows up" in DEEPER
     assert float(habit[2:].abs().max()) < 0.1 * float(strong[1])
     assert min(habit[:2, 20]) > 0.2 * float(strong[20])  # the fastest agrees there in any base
     assert abs(19 / (2 * math.pi) - 3) < 0.05
-    assert "It is nearly as strong as *above*, but 19 away" in LESSON
+    assert "The mirage is nearly as strong as *above*, but 19 away" in DEEPER
     shown = rl.figures.picture_scores({"base 100": hundred}).alt
     assert "At 1, 13, 20 rows up: base 100: " + ", ".join(f"{high[up]:.1f}" for up in (1, 13, 20)) in shown
 
@@ -339,19 +349,20 @@ def test_mirages_stand_in_four_directions() -> None:
     assert {-12, 12} == {int(some.argmax()) + start for some, start in ((columns[:16], -23), (columns[31:], 8))}
     assert (
         "So they do 11 or 12 rows down, and 12 columns to either side: every pixel of 24 × 24 has such a place."
-        in LESSON
+        in DEEPER
     )
+    said = "Such places stand in all four directions: every pixel of 24 × 24 has one, some of 18 × 8 have, and 12 × 12"
+    assert f"{said} is too small." in LESSON
     asked = range(1, 24)
     assert all(row - 13 >= 0 or row + 11 < 24 for row in asked)
     assert all(column - 12 >= 0 or column + 12 < 24 for column in range(24))
     assert any(row - 13 >= 0 or row + 11 < 18 for row in range(1, 18))
     assert not any(row - 13 >= 0 or row + 11 < 12 for row in range(1, 12))  # nor has 12 × 12 one 12 columns away
-    assert "18 × 8 has the first of them, so it lost." in LESSON
     seen = pictures.looks(model, 12, 12, (6, 3))
     seen[4:8, 1:6] = 0  # around the two that it sees best
     pale = {divmod(int(place), 12) for place in seen.flatten().topk(2).indices}
     assert pale == {(6 + 5, 3), (5, 3 + 6)}
-    assert f"of the fastest hand: $\\cos 6 = {math.cos(6):.2f}$" in LESSON
+    assert f"is the fastest hand alone: $\\cos 6 = {math.cos(6):.2f}$" in DEEPER
 
 
 def test_a_third_is_too_near_the_middle_for_a_mirage_of_text() -> None:
@@ -364,7 +375,7 @@ def test_a_third_is_too_near_the_middle_for_a_mirage_of_text() -> None:
         not (row >= 20 or row + 18 < 24 or column >= 19 or column + 19 < 24) for column in range(24)
     ] for row in range(1, 24)])  # fmt: skip
     assert float(without.double().mean()) == pytest.approx(1 / 3, abs=0.03)
-    assert "but 19 away, and a third of the pixels are too near the middle to have one" in LESSON
+    assert "but 19 away, and a third of the pixels are too near the middle to have one" in DEEPER
     pixels = pictures.draw(model.config, 24, 24, 16, torch.Generator().manual_seed(7))
     with torch.no_grad():
         hits = (model(pixels).argmax(-1)[:, 1:] == pixels[:, :-1]).double().mean(0)
@@ -387,7 +398,7 @@ def test_the_width_is_told_by_a_smooth_code() -> None:
 
 
 def test_how_firmly_the_line_looks_back() -> None:
-    """Mean over the pixels that are asked: two thirds of the weight in the wide picture, three quarters at home."""
+    """Mean over the pixels that are asked: two thirds of the weight in the wide picture; three quarters at home."""
     model = trained("line by line")
 
     @torch.no_grad()
@@ -399,7 +410,7 @@ def test_how_firmly_the_line_looks_back() -> None:
 
     assert eight_back(12) == pytest.approx(2 / 3, abs=0.04)
     assert eight_back(8) == pytest.approx(3 / 4, abs=0.04)
-    assert "8 steps back, with two thirds of its weight (at home three quarters)" in LESSON
+    assert "8 steps back, with two thirds of its weight." in LESSON
 
 
 def test_the_parts_of_a_score_are_the_score() -> None:
@@ -502,7 +513,7 @@ def test_eq_axes_t5() -> None:
     assert round(16 * math.log(20 / 16) / math.log(8), 1) == 1.7
     assert number[63] == 26
     assert max(number) - number[63] == 5  # ranges 27 to 31
-    assert "leaves five of 32 buckets unset after texts of 64" in LESSON
+    assert "T5's usual table for distances up to 128 has five of 32 buckets unset after texts of 64" in LESSON
     assert "reaches bucket 26. Buckets 27 to 31 stay" in DEEPER
 
 
@@ -536,7 +547,8 @@ def test_eq_axes_fire() -> None:
     assert round(share(63, 20), 2) == 0.73
     assert round(share(511, 20), 2) == 0.49
     assert (
-        r"distance 20 is $\ln 21/\ln 65 = 0.73$ for the 64th token ($m = 63$) and $\ln 21/\ln 512 = 0.49$ for" in LESSON
+        r"at $m = 63$ a distance of 20 is the share $\ln 21/\ln 65 = 0.73$. At $m = 511$ it is $\ln 21/\ln 512 = 0.49$"
+        ", what 7 was before." in DEEPER
     )
     assert min(range(64), key=lambda away: abs(share(63, away) - share(511, 20))) == 7
     assert share(511, 511) == pytest.approx(1)
@@ -554,7 +566,7 @@ def test_eq_axes_xpos() -> None:
             wanted = zeta ** ((m - n) / 512) * math.cos((m - n) * frequencies[t])
             assert float(q[m] @ k[n]) == pytest.approx(wanted, abs=1e-9)
     assert round(0.4 / 1.4, 2) == 0.29
-    assert "the fastest falls to 0.29" in LESSON
+    assert "all turn and fade, the fastest to 0.29 in 512 steps" in LESSON
     assert pytest.approx(3.5) == 1.4 / 0.4
 
 
@@ -617,32 +629,32 @@ def mean_and_spread(row: str) -> tuple[float, float]:
 
 def test_what_the_lesson_says_of_biases() -> None:
     names = ("alibi", "kerple", "sandwich", "t5", "shaw", "fire")
-    assert {row for row in names if over_its_cut(row)[1] > 0} == {"alibi", "fire"}
-    assert all(over_its_cut(row)[2] > 0 for row in names)  # none is surely behind
+    fall = -percent("rope", "far copies", column="ahead_mean")
+    assert f"**No bias collapses on far copies.** RoPE falls {fall:.0f} points below its cut." in LESSON
+    assert all(over_its_cut(row)[2] > 0 for row in (*names, "xpos"))  # none is surely behind
+    assert "None of the six biases is surely below its own, and neither is xPos." in LESSON
+    assert {row for row in (*names, "xpos") if over_its_cut(row)[1] > 0} == {"alibi", "fire"}
+    assert 0 < over_its_cut("fire")[1] < 1  # barely
     cut = percent("rope-window", "far copies")
-    over = percent("alibi", "far copies") - cut
-    ahead = over_its_cut("alibi")[0]
-    own, spread = mean_and_spread("alibi")
-    told = f"ALiBi is {ahead:.0f} points ahead of its cut, which is weak; over RoPE's cut its {over:.0f} may be none "
-    assert told + f"({own:.0f} ± {spread:.0f} against {cut:.0f})" in LESSON
-    assert own - spread < cut
-    assert percent("alibi-window", "far copies") < cut - 2
-    kerple = "as may KERPLE's {:.0f} ({:.0f} to {:.0f})".format(*over_its_cut("kerple"))
-    assert f"{kerple} and Sandwich's {over_its_cut('sandwich')[0]:.0f} over their own.".replace("-", "−") in LESSON
-    assert all(over_its_cut(row)[1] < 0 for row in ("kerple", "sandwich"))
-    assert "Neither Shaw's nor T5's can be told from its cut" in LESSON
-    weakest = min(names, key=lambda row: percent(f"{row}-window", "far copies"))
-    assert weakest == "fire"
-    fire = over_its_cut("fire")[0], *mean_and_spread("fire"), cut
-    told = "FIRE is {:.0f} points ahead of its cut, the weakest among the biases, and does not pass RoPE's: "
-    assert (told + "{:.0f} ± {:.0f} against {:.0f}.").format(*fire) in LESSON
-    assert fire[1] < cut < fire[1] + fire[2]
+    ahead = {round(over_its_cut(row)[0]) for row in ("alibi", "fire")}
+    assert len(ahead) == 1
+    told = f"only ALiBi and, barely, FIRE are surely ahead, by {ahead.pop()} points each, and neither is surely above"
+    assert f"{told} RoPE's cut, the dotted line." in LESSON
+    (alibi, fire) = (mean_and_spread(row) for row in ("alibi", "fire"))
+    assert all(own - spread < cut for own, spread in (alibi, fire))
+    assert (
+        f"as ALiBi and FIRE do: against RoPE's cut, {cut:.0f} %, they have {alibi[0]:.0f} ± {alibi[1]:.0f} and "
+        f"{fire[0]:.0f} ± {fire[1]:.0f}." in DEEPER
+    )
+    assert all(percent(f"{row}-window", "far copies") < cut - 2 for row in ("alibi", "fire"))  # weak cuts
+    assert "So far copies do not say which of the three answers is best." in LESSON
     buckets = rl.biases.t5_buckets(torch.arange(64), farthest=32).tolist()
-    assert f"it begins at {buckets.index(31)} here" in LESSON
+    assert f"the last begins at {buckets.index(31)} here" in DEEPER
     for row, other in itertools.combinations(("kerple", "sandwich", "shaw", "t5"), 2):
         ends = [[percent(each, "far copies", column=end) for end in ("low", "high")] for each in (row, other)]
         assert ends[0][0] < ends[1][1]
         assert ends[1][0] < ends[0][1]
+    assert "If you may change the layers, HWFA is ahead of all." in LESSON
     assert percent("hwfa-w16", "far copies", column="low") > max(
         percent(row, "far copies", column="high") for row in names
     )
@@ -650,29 +662,32 @@ def test_what_the_lesson_says_of_biases() -> None:
 
 def test_what_the_lesson_says_of_needles() -> None:
     near = percent("rope-window", "needle")
-    assert f"RoPE's cut finds {near:.0f} % of them, those right before the question" in LESSON
+    assert f"RoPE's cut finds {near:.0f} % of them, those right before the question" in DEEPER
     assert percent("rope-window", "needle 1") > 95
     assert percent("rope-window", "needle 0.5") == percent("rope-window", "needle 0") == 0
     for row in ("t5", "xpos"):  # the far text does harm: cut, they find what RoPE's cut finds
         assert percent(row, "needle") < 1
         assert abs(percent(f"{row}-window", "needle") - near) < 2
     assert [round(percent(f"{row}-window", "needle"), 1) for row in ("t5", "xpos")] == [33.2, 32.3]
-    assert "T5's buckets and xPos find hardly one; cut, a third: the far text does harm." in LESSON
+    assert "T5's buckets and xPos find hardly one; cut, they find a third, so the far text does harm." in DEEPER
     assert [round(percent(row, "needle", 64), 1) for row in ("t5", "xpos", "fire")] == [98.8, 97.4, 100]
     formulas = ("alibi", "kerple", "sandwich")
     found = [percent(row, "needle") for row in formulas]
     by_seed = [share for row in formulas for share in right(row, "needle").values()]
     shaw = right("shaw", "needle").values()
+    shaws = percent("shaw", "needle")
     assert (
         f"FIRE finds {percent('fire', 'needle'):.0f} %. The formulas find {min(by_seed):.0f} to {max(by_seed):.0f} % "
-        f"by seed, and Shaw's table {min(shaw):.0f} to {max(shaw):.0f}: too few seeds to rank them. HWFA finds "
-        "every one." in LESSON
+        f"by seed, and Shaw's table {min(shaw):.0f} to {max(shaw):.0f}: too few seeds to rank them by their means, "
+        f"{min(found):.0f} to {max(found):.0f} and {shaws:.0f}." in DEEPER
     )
-    tables = [percent(row, "needle") for row in ("shaw", "t5")]
+    assert "*Needles*, values that the text's end asks for ({doc}`12_shootout`), cannot be guessed." in LESSON
     assert (
-        f"the formulas' means are {min(found):.0f} to {max(found):.0f} %, Shaw's {tables[0]:.0f}, far "
-        f"apart by seed; T5's {tables[1]:.0f}." in LESSON
+        "HWFA finds every one. T5's buckets and xPos find hardly one, fewer than their cuts: here the far text does "
+        "harm. The seeds of the formulas and of Shaw's table lie too far apart to rank them" in LESSON
     )
+    assert "no worse on far copies than a table, and far ahead of T5's on needles" in LESSON
+    assert min(by_seed) > 30 > 1 > max(right("t5", "needle").values())
     assert all(len(right(row, "needle")) == 3 for row in (*formulas, "shaw", "t5"))
     assert min(max(by_seed) - min(by_seed), max(shaw) - min(shaw)) > 50
     assert min(percent(row, "far copies") for row in formulas) > max(
@@ -682,19 +697,52 @@ def test_what_the_lesson_says_of_needles() -> None:
 
 
 def test_what_the_lesson_says_of_turning_less() -> None:
-    mean, low, _ = over_its_cut("hwfa-w16")
-    assert f"and you have HWFA ({{doc}}`07_local`): {mean:.0f} points ahead." in LESSON
-    assert low > 10
-    less = ("partial-rotary", "p-rope", "rope-per-head", "nope-every-fourth")
+    less = ("p-rope", "partial-rotary", "rope-per-head", "nope-every-fourth")
     falls = [-percent(row, "far copies", column="ahead_mean") for row in less]
-    rope = -percent("rope", "far copies", column="ahead_mean")
-    assert f"RoPE falls {rope:.0f} points below its cut, these four {min(falls):.0f} to {max(falls):.0f}." in LESSON
+    assert (
+        "p-RoPE, half the channels, a base for each head and NoPE in every fourth layer fall as RoPE does, "
+        f"by {min(falls):.0f} to {max(falls):.0f} points." in LESSON
+    )
+    assert min(falls) - 3 < -percent("rope", "far copies", column="ahead_mean") < max(falls)
+    assert "here the slowest quarter" in LESSON
+    assert "the heads' bases go from 100 to 100,000" in DEEPER
+    bases = ROWS["rope-per-head"].bases
+    assert (min(bases), max(bases)) == (100, 100_000)
+    for own in ROWS["p-rope"].method.train:
+        assert own.frequencies is not None
+        assert float((own.frequencies() == 0).double().mean()) == 0.25
+
+
+def test_the_windows_are_what_hwfa_has_and_nope_every_fourth_has_not() -> None:
+    mean, low, _ = over_its_cut("hwfa-w16")
+    without, scaled = (percent(row, "far copies") for row in ("nope-every-fourth", "nope-every-fourth-logn"))
+    assert round(without) == round(scaled)
+    assert (
+        f"it is HWFA ({{doc}}`07_local`): {percent('hwfa-w16', 'far copies'):.0f} % right, {mean:.0f} points ahead of "
+        f"its cut. Without windows it has {without:.0f} %, with log n in every layer or in none." in LESSON
+    )
+    assert low > 10
+    hybrid, plain, logn = (
+        ROWS[row].method.train for row in ("hwfa-w16", "nope-every-fourth", "nope-every-fourth-logn")
+    )
+    assert {own.visible_window for own in hybrid[:-1]} == {16}
+    assert tuple(replace(own, visible_window=None) for own in hybrid[:-1]) == tuple(plain[:-1])
+    assert hybrid[-1] == logn[-1] == replace(plain[-1], scale=logn[0].scale)
+    assert all(own.scale is None for own in plain)
+    assert len({own.scale for own in logn}) == 1
+
+
+def test_what_the_deeper_page_says_of_rows_that_say_no_place() -> None:
     nope = [percent(row, "far copies") for row in ("nope", "nope-window")]
     assert round(nope[0]) == round(nope[1])
-    assert f"NoPE has {nope[0]:.0f} % either way." in LESSON
-    _, low, high = over_its_cut("xpos")
-    assert low < 0 < high < 1
-    assert "xPos is level with its cut" in LESSON
+    assert f"NoPE has {nope[0]:.0f} % of the far copies either way: far below the cut of every row that says" in DEEPER
+    says = [
+        row for row in summary.stored_rows(BOARD, dict.fromkeys(asked_rows(), "")) if row not in ("nope", "nope-logn")
+    ]
+    assert min(percent(f"{row}-window", "far copies") for row in says) > 2 * nope[0]
+
+
+def test_what_the_figure_has_and_what_base_10_does() -> None:
     seeds = {row: BOARD.where(row=row, rung="small")["seeds"][0] for row in summary.stored_rows(
         BOARD, dict.fromkeys(asked_rows(), ""))}  # fmt: skip
     assert {count for row, count in seeds.items() if row != "rope"} == {3}
@@ -704,7 +752,7 @@ def test_what_the_lesson_says_of_turning_less() -> None:
         12 * rl.axes.axial_frequencies(32, 2, base=10).amax(0)[1] / (2 * math.pi)
     )  # 13 rows up, 12 farther than above
     said = (
-        f"With 10 the second hand has gone round {between:.2f} times thirteen rows up, is nearly opposite, and says no"
+        f"With a base of 10 the second hand has gone round {between:.2f} times there, is nearly opposite, and says no"
     )
     assert said in LESSON
     assert math.cos(2 * math.pi * between) < -0.85
@@ -732,7 +780,7 @@ def test_library_gemma_4_turns_a_quarter() -> None:
 
 
 def test_a_larger_base_has_larger_scores_and_less_contrast() -> None:
-    """What the caption of the first figure says of 10,000, of the middle panel and of the line."""
+    """What the deeper page says of the first figure with 10,000, of the middle panel and of the line."""
     away = axes.axial_positions((28, 28)).double() - torch.tensor([14.0, 14.0])
     cross = {base: (away @ axes.axial_frequencies(64, 2, base=base)).cos().mean(-1) for base in (100.0, 1e4)}
     along = away @ torch.tensor([28.0, 1.0]).double()
@@ -740,4 +788,4 @@ def test_a_larger_base_has_larger_scores_and_less_contrast() -> None:
     for found in (cross, line):
         assert found[1e4].mean() > found[100.0].mean() + 0.2
         assert found[1e4].std() < found[100.0].std()
-    assert "(With 10,000 less contrast, the same picture.)" in LESSON
+    assert "has a base of 100. With 10,000 it has less contrast, and is the same picture." in DEEPER
