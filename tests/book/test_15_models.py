@@ -130,12 +130,12 @@ def test_numbers_of_models_in_the_text() -> None:
     assert len(MODELS) == 42
     assert "Each of the 42 was read" in LESSON
     assert len(refused) == 13
-    assert "Thirteen of the 42 are refused" in LESSON
+    assert "`plan_from_hf` refuses thirteen of the 42" in LESSON
     mixed = [name for name, model in MODELS.items() if {"all"} < {layer.sees for layer in model.layers} - {"none"}]
     makers = {MODELS[name].family.split()[0] for name in mixed}
     assert len(mixed) == 11
     assert makers == {"Gemma", "Command", "Llama", "EXAONE", "gpt-oss", "Olmo"}
-    assert "eleven models of our list, from six makers" in LESSON
+    assert "| windows or blocks, and layers that see far | {doc}`7 <07_local>` | 11, of six makers |" in LESSON
     plain = {name: model for name, model in MODELS.items()
              if all(layer.turns in (None, "rope", "mrope") for layer in model.layers)}  # fmt: skip
     far = [name for name, model in plain.items() if (model.claimed or 0) >= 32_768]
@@ -146,13 +146,19 @@ def test_numbers_of_models_in_the_text() -> None:
     nothing_else = [name for name in raised if {layer.turns for layer in plain[name].layers} <= {"rope", "mrope"}
                     and {layer.sees for layer in plain[name].layers} == {"all"}]  # fmt: skip
     assert (len({*raised} - {"Command R7B"}), len(nothing_else)) == (9, 6)
-    assert "Nine raised the base, and six of them did nothing else. (The other two turn no hand far.)" in LESSON
+    assert "Nine of them raised the base, and six of these did nothing else. (The other two turn no hand" in LESSON
     assert "Eleven of the files that change no frequencies claim 32k to 256k" in LESSON
     assert max(plain[name].claimed or 0 for name in far) == 262_144
     assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
     assert len(families(with_idea("nope"))) == 5
-    assert "*No positions where one sees far*: five." in LESSON
+    assert "| no positions where one sees far | {doc}`7 <07_local>` | 5 |" in LESSON
     assert families(with_idea("log n")) == ["Qwen", "Llama 4", "Ministral 3"]
+    assert "| a scale that grows with the length | {doc}`6 <06_entropy>` | 3 |" in LESSON
+    assert "Of the three scales that grow only one is log n†, the first Qwen's." in LESSON
+    read = [layer for model in MODELS.values() if model.refused is None for layer in model.plan()]
+    true = rl.scheme("rope", dim=64)
+    assert {(layer.window, layer.slope) for layer in read} == {(true.window, true.slope)}
+    assert "| bent distances | {doc}`8 <08_rerope>` | 0 |" in LESSON
     assert families(with_idea("hwfa")) == ["Command R7B", "Command A", "Llama 4", "EXAONE 4"]
     rules = [
         name
@@ -160,14 +166,14 @@ def test_numbers_of_models_in_the_text() -> None:
         if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)
     ]
     assert len({*with_idea("larger base"), *rules}) == 34
-    assert "34 of the 42, by a rule or by a base above 10,000" in LESSON
+    assert "by a rule or by a base above 10,000 | {doc}`3 <03_radix>`, {doc}`5 <05_circles>` | 34 |" in LESSON
     assert [name for name in MODELS if {"log n", "dynamic-ntk"} <= MODELS[name].ideas] == ["Qwen 1.8B"]
-    assert "the first Qwen has log n†, together with dynamic NTK;" in LESSON
-    assert "*log n in its own form*, after the first Qwen: nobody" in LESSON
+    assert "the first Qwen has it together with dynamic NTK. No later file here has log n." in DEEPER
     assert not any(
         layer.turns is None and layer.sees in ("window", "chunk") for m in MODELS.values() for layer in m.layers
     )
-    assert "Command R7B is not alone, and nobody does it the other way round." in LESSON
+    assert "None of the 42 does the reverse, whose far layers would meet every new distance." in LESSON
+    assert "Command A, Llama 4 and EXAONE 4 have the shape of Command R7B, three makers" in LESSON
     for name in with_idea("hwfa"):
         counted = Counter(layer.turns is None for layer in MODELS[name].layers)
         assert counted[False] == 3 * counted[True]  # three to one
@@ -196,14 +202,19 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
             below.append(name)
             assert any(layer.turns not in (None, "rope") for layer in model.layers)
     concerned = [name for name in below if figures.seen_far(MODELS[name])]
-    assert "Four of them, Phi-3.5, Phi-4 mini and two DeepSeeks, **slow their hands** by a rule." in LESSON
+    assert "Of the five models below, four **slow their hands** by a rule, and Llama 4 turns only within" in LESSON
     assert set(below) - set(concerned) == {"Llama 4 Scout"}
     assert {layer.size for layer in MODELS["Llama 4 Scout"].layers if layer.turns} == {8192}
     assert below == ["Phi-3.5 mini", "Phi-4 mini", "DeepSeek-V2 Lite", "DeepSeek-V3", "Llama 4 Scout"]
     changed = [name for name, model in MODELS.items()
                if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)]  # fmt: skip
     assert len({*changed} - {*below, "Gemma 4 31B"}) == 11
-    assert "Then why do eleven others above the line change frequencies?" in LESSON
+    assert "Eleven models above the line change frequencies all the same." in LESSON
+    llama = MODELS["Llama 3.1 8B"]
+    slowest = float(rl.rope_frequencies(128, 5e5)[-1])
+    assert llama.name in {*changed} - {*below}
+    assert (llama.claimed or 0) * slowest < 2 * math.pi  # without the rule it does not come round
+    assert "no two distances within 128k tokens would look alike" in LESSON
     length = 2 * math.pi * figures.turns_once(4096) ** (126 / 128)
     assert length == pytest.approx(4096)
 
@@ -214,14 +225,14 @@ def test_slow_hands_of_gemma_4_stand_still() -> None:
     (far,) = {layer for layer in gemma.layers if layer.sees == "all"}
     assert (far.turns, far.share) == ("proportional", 0.25)
     assert gemma.layers.count(far) == 10
-    assert "in its ten full layers **the slow hands stand still**" in LESSON
+    assert "in its ten full layers only the fastest quarter of the pairs turns" in DEEPER
     d = gemma.config["global_head_dim"]
     omega = rl.scheme("proportional", dim=d, share=far.share, base=far.base or 0).frequencies
     assert omega is not None
     turning = omega()[omega() > 0]
     assert len(turning) == d // 8
     assert 2 * math.pi / float(turning.min()) == pytest.approx(188, abs=0.5)
-    assert "The slowest that turns is round in 188 tokens, and three quarters of the pairs have no position" in LESSON
+    assert "The slowest of these is round in 188 tokens, and three quarters of the pairs have no position" in DEEPER
     assert not figures.seen_far(gemma)
     assert (far.base or 0) > figures.turns_once(gemma.claimed or 0)
     hollow = figures.models_bases().alt.split("turns far: ")[1]
@@ -237,7 +248,7 @@ def test_only_pi_needs_no_length_before() -> None:
     gemma = MODELS["Gemma 3 4B"]
     assert gemma.trained is None
     assert not any("original" in key for key in gemma.config)
-    assert "and names no length before: PI needs none." in LESSON
+    assert "PI's rule has no turns in it, so Gemma 3's file names no length before." in DEEPER
 
 
 def test_gemma_3() -> None:
@@ -260,6 +271,13 @@ def test_exaone() -> None:
     assert {(layer.turns, layer.sees, layer.size) for layer in turning} == {("llama3", "window", 4096)}
     assert model.trained == 8192
     assert model.config["rope_scaling"]["factor"] == 16
+    assert "EXAONE 4 slows its hands sixteenfold for texts of 128k, by Llama's rule with $N = 8{,}192$" in DEEPER
+    llama = MODELS["Llama 4 Scout"]
+    assert {(layer.turns, layer.sees, layer.size) for layer in llama.layers if layer.turns is not None} == {
+        ("llama3", "chunk", llama.trained)
+    }
+    assert llama.trained == 8192
+    assert "(Two of the four slow theirs all the same:" in LESSON
 
 
 def test_llama_is_16_times_and_the_factor_is_8() -> None:
@@ -285,7 +303,7 @@ def test_how_many_have_a_scale() -> None:
     assert (len(grows), len(factor)) == (3, 8)
     assert {layer.turns for name in factor for layer in MODELS[name].layers} <= {"yarn", "longrope", "rope"}
     assert set(scaled) - {*grows, *factor} == {"Gemma 4 31B"}
-    assert "The attention factor of YaRN and LongRoPE, in eight files, does not grow." in LESSON
+    assert "| an attention factor, the same at all lengths | {doc}`5 <05_circles>` | 8 |" in LESSON
     assert "and in some a scale, which in three grows with the text." in LESSON
 
 
@@ -313,6 +331,34 @@ def test_the_keys_of_the_table_set_what_it_says() -> None:
     assert spec is not None
     torch.testing.assert_close(spec(), 5e5 ** (-torch.arange(0, 20, 2, dtype=torch.float64) / 20))
     assert len(spec()) == 10
+    assert "0.25 of a head of 80 channels are 20, so 10 pairs turn" in DEEPER
+    assert round((1 + 0.1 * math.log(8)) ** 2, 2) == 1.46
+    assert "which is 1.46 for $\\kappa = 8$" in DEEPER
+
+
+def test_how_many_rounds_the_models_ask_for() -> None:
+    """Of the picture of speeds: flat before one round, unchanged from 4 and 32 on, and LongRoPE later."""
+    rounds = {"Llama 3.1 8B": 4, "Llama 3.2 1B": 4, "Qwen3 8B, YaRN on": 32, "Olmo 3.1 32B": 32}
+    for name in (*rounds, "Phi-3.5 mini"):
+        model = MODELS[name]
+        spec = model.plan()[-1].frequencies
+        assert spec is not None
+        base = max(layer.base or 0 for layer in model.layers)
+        plain = rl.rope_frequencies(spec.dim, base)
+        left = spec(length=model.claimed) / plain
+        before = turns(plain, model.trained or 0)
+        slowest = left[before < 1]
+        assert slowest.max() < 1.05 * slowest.min()
+        if name in rounds:
+            assert (left[before >= rounds[name]] > 1 - 1e-9).all()
+            assert (left[(before < 0.9 * rounds[name]) & (before > 1)] < 1).all()
+        else:
+            assert (left[(before > 90) & (before < 120)] < 0.5).all()
+            assert model.claimed == 32 * (model.trained or 0)
+            assert 1 / float(slowest.min()) == pytest.approx(64, rel=0.02)
+    assert "Llama's rule asks for four, YaRN's, in Qwen3 and Olmo 3.1, for 32" in LESSON
+    assert "slows even hands that had been round a hundred times" in LESSON
+    assert "the slowest hands of Phi-3.5 are slowed by twice the factor of its lengths, 128k after 4k" in DEEPER
 
 
 def test_what_no_file_says_of_gemma_4() -> None:
@@ -335,25 +381,27 @@ def right(recipe: str) -> list[float]:
 def of_the_page() -> dict[str, list[rl.Scheme]]:
     """The recipes of the page's cell, run here without what follows them."""
     names: dict[str, Any] = {"rl": rl}
-    begin, end = LESSON.index('eight = {"dim": 32'), LESSON.index('stored = results("put_in")')
+    begin, end = LESSON.index('rope, bare = rl.scheme("rope"'), LESSON.index('stored = results("put_in")')
     exec(LESSON[begin:end], names)
     return names["recipes"]
 
 
 def test_the_page_has_the_recipes_that_were_measured() -> None:
-    """Eleven of the seventeen; the deeper page has all of them."""
+    """Seven of the seventeen; the deeper page has all of them."""
     measured = {row["recipe"]: row["layers"] for row in PUT_IN["rows"]}
     assert {name: [repr(layer) for layer in plan] for name, plan in recipes().items()} == measured
     shown = {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()}
     assert shown.items() <= measured.items()
-    assert len(measured) - len(shown) == 6
-    assert "and six more" in DEEPER
+    assert len(measured) - len(shown) == 10
+    assert "and ten more" in DEEPER
     assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
     assert "one seed, 64 documents, 192 needles. Far copies at 512." in DEEPER
     assert "Needles found of 192 (a third stand right before the question), put in and nothing" in LESSON
     assert len(live.Settings().depths) == 3
-    assert "κ is 8 for all" in LESSON
+    assert "YaRN has κ = 8." in LESSON
+    assert {dict(f.options)["factor"] for plan in of_the_page().values() for its in plan
+            if (f := its.frequencies) is not None and f.kind == "yarn"} == {8.0}  # fmt: skip
 
 
 def test_the_figure_of_the_recipes() -> None:
@@ -386,14 +434,13 @@ def test_what_the_text_says_of_the_recipes() -> None:
     for everywhere in (qwen, late):
         assert all(ours < its for ours, its in zip(everywhere, window, strict=True))
     assert round(late[needles_home]) == 44
-    assert "it finds 3 % of the needles even at 64, so its line says little about length" in LESSON
-    assert "(On all bytes Mistral's window does.)" in LESSON
-    assert "which adds little to ReRoPE or to YaRN" in DEEPER
+    assert "and finds 3 % of the needles even at 64" in DEEPER
+    assert "is best among what is shipped, on needles and on far copies; on all bytes at 512 Mistral's" in DEEPER
+    assert "**Log n†** adds little to ReRoPE or to YaRN." in DEEPER
     assert round(qwen[needles_home]) == 3
     unscaled = right("control: Devstral 2 without its factor")
     assert (round(unscaled[needles_home]), unscaled[needles]) == (17, 0)
-    assert "With a `beta_fast` of 4 (Devstral 2) it is 44 %, and 17 without YaRN's factor." in LESSON
-    assert "Devstral's YaRN without its factor, which finds fewer needles at home and none at 512" in DEEPER
+    assert "it spares two hands and finds 44 %, and 17 % without YaRN's factor (none at 512)." in DEEPER
     devstral = rl.hf.known("Devstral 2 123B").config["rope_parameters"]
     assert (devstral["rope_type"], devstral["beta_fast"]) == ("yarn", 4.0)
     for half in ("control: YaRN in 2, RoPE elsewhere", "control: YaRN in all, windows in the rest"):
@@ -403,13 +450,19 @@ def test_what_the_text_says_of_the_recipes() -> None:
     calm, loud = right("control: Olmo 3.1 without YaRN's factor"), right("control: windows, RoPE and the factor in 2")
     assert (round(olmo[needles]), round(calm[needles])) == (61, 24)
     assert calm[needles] < window[needles] - 5
-    assert "Without the factor the needles fall from 61 to 24 %, fewer than windows alone find" in LESSON
+    assert "Without the factor the needles fall from 61 to 24 %." in DEEPER
+    assert "Without YaRN's factor it finds fewer needles than windows alone;" in LESSON
+    assert "finds most in 512 bytes, 61 %, but it loses nearly a quarter of the needles at home" in LESSON
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
+    assert "with RoPE in place of the windows, or of the slow hands, none." in LESSON
+    assert round(right("control: YaRN in all, windows in the rest")[needles]) == 1
+    assert "The first two find no needle, the third 1 %." in DEEPER
+    for everywhere in (qwen, late, right("Llama 3.1: its rule in all layers")):
+        assert everywhere[needles_home] < 50
+    assert "and the rules in all layers, which lose most needles already at home" in LESSON
     assert 20 < nothing[needles_home] - olmo[needles_home] < 25
-    assert "in Olmo's shape nearly a quarter of the needles at home" in LESSON
-    assert "high here, where nearly all are slowed: in Olmo's shape nearly a quarter" in LESSON
     assert window[home] == nothing[home]
-    assert "A window of the training length costs nothing at home (no text there is longer)" in LESSON
+    assert "(The windows cost nothing there, since no text at home is longer.)" in LESSON
     assert all(nothing[home] - row[home] < 0.15 for row in (window, bent))
     assert all(nothing[needles_home] == row[needles_home] for row in (window, bent))
     llama = right("Llama 3.1: its rule in all layers")
@@ -417,22 +470,28 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert round(window[home] - bent[home], 1) == 0.1
     assert round(bent[needles]) == 99
     assert all(ours > its for ours, its in zip(bent, olmo, strict=True))
+    assert "finds 99 % of the needles in 512 bytes, for a tenth of a point at home" in LESSON
     plain, yarn_log = right("control: windows, RoPE in 2"), right("control: YaRN in 2, log n†")
     assert plain[needles] == 0
+    assert round(window[needles], 1) == 33.3
+    assert "windows in all layers find the third that stands right before the question; RoPE as it was" in LESSON
+    assert (plain[home], plain[needles_home]) == (nothing[home], nothing[needles_home])
+    assert "with RoPE in the same two layers, 64 bytes are read as before" in LESSON
     assert 0 < bent_log[needles] - bent[needles] < 4
     assert 0 < yarn_log[needles] - olmo[needles] < 4
     assert bare[natural] < nothing[natural]
     assert bare[needles] == 0
     assert (round(bare[home], 1), round(nothing[home], 1)) == (39.8, 62.8)
     assert min(right(name)[home] for name in of_the_page() if not name.startswith("Command")) > nothing[home] - 4
-    assert "and loses bytes by the dozen at home: 39.8 where the model had 62.8" in LESSON
+    assert "even at home only 39.8 % of the bytes are right, in place of 62.8" in LESSON
 
 
 def test_how_many_hands_yarn_spares() -> None:
     """In 64 bytes one, with a beta_fast of 32, though none went round so often; in Olmo 3.1 nineteen."""
     assert int(turns(rl.rope_frequencies(32), 64)[0]) == 10
     assert 32 * math.log(64 / (32 * 2 * math.pi)) / (2 * math.log(10_000)) < 0  # where its ramp would start
-    assert "as its ramp never starts before the first hand, it spares that one and slows all others" in LESSON
+    assert "as its ramp never starts before the first hand, it spares that one and slows all others" in DEEPER
+    assert "Here YaRN slows all hands but one, since even the fastest goes round only ten times in 64 bytes;" in LESSON
     for factor, spared in ((32.0, 1), (4.0, 2)):
         spec = rl.scheme("yarn", dim=32, factor=8.0, train_length=64, beta_fast=factor).frequencies
         assert spec is not None
@@ -446,11 +505,14 @@ def test_how_many_hands_yarn_spares() -> None:
     assert (left[:2] == right[:2]).all()
     assert (left[2:5] < right[2:5]).all()
     assert (
-        "Llama's rule has no factor, spares the same two hands, slows the next ones more, and finds no needle" in LESSON
+        "Llama's rule has no factor, spares the same two hands, slows the next ones more, and finds no needle" in DEEPER
     )
     olmo = MODELS["Olmo 3.1 32B"].plan()[-1].frequencies
     assert olmo is not None
     assert int((olmo() / rl.rope_frequencies(128, 5e5) > 1 - 1e-9).sum()) == 19
+    assert len(olmo()) == 64
+    assert "in Olmo 3.1 it spares 19 of 64." in LESSON
+    assert "YaRN spares 19 hands of 64." in DEEPER
 
 
 def test_the_seed_is_a_lucky_one() -> None:
@@ -463,7 +525,8 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert live.percent(own, bent, texts, 512, "needle") == pytest.approx(here, abs=1.5)
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
-    assert "finds 49 % of its needles, 98 with log n†; over five seeds it is 27 and 88" in LESSON
+    assert "finds 49 % of its needles, where five seeds have 27 on average" in LESSON
+    assert "finds 49 % of the needles, and 98 % with log n†; over five seeds it is 27 and 88 %" in DEEPER
 
 
 def test_yarn_finds_no_needle_at_home() -> None:
@@ -477,9 +540,13 @@ def test_yarn_finds_no_needle_at_home() -> None:
     found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
     assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
     assert "YaRN stops that and pays at home: no needle even at 64." in LESSON
+    assert {row["needles"] for row in rows if row["name"] == "ReRoPE"} == {100}
+    loss = {(row["name"], row["length"]): row["loss"] for row in rows}
+    assert abs(loss["ReRoPE", 512] - loss["ReRoPE", 64]) < 0.12
+    assert "its loss stays within about a tenth of a nat of what it was" in LESSON
     of_three = results("scoreboard")["rows"].where(rung="small", row="rerope-w16", metric="needle", length=512)
     assert of_three["seeds"] == [3]
-    assert f"(over three seeds {{doc}}`12_shootout` has {100 * of_three['mean'][0]:.0f} %)" in LESSON
+    assert f"with this window, 16, three seeds have {100 * of_three['mean'][0]:.0f} % on average" in LESSON
 
 
 def test_the_small_model_as_a_llama() -> None:
