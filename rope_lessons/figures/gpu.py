@@ -729,8 +729,8 @@ def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explo
         little turning. ReRoPE's is the same attention, more turning, and copy, merge and cast. At the start, at 8,192
         tokens, with a kernel at 75 percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as
         long."""
-    caption = """Predicted for an H100, not measured: time of one head, 16 bits, d = 128, w = 1,024, forward. Speed the
-        kernel up: only the blue shrinks. So what happens to the percents of the rest?"""
+    caption = """Predicted for an H100, not measured: time per head, of many, 16 bits, d = 128, w = 1,024,
+        forward. Speed the kernel up: only the blue shrinks. So what happens to the percents of the rest?"""
     knobs = (
         Knob("percent", "kernel, % of peak", SLOWEST, 100, percent, 5),
         Knob("length", "length L", 12, 17, length, power=2),
@@ -860,7 +860,8 @@ def gpu_tiles(step: int = 2) -> Explorable:
         row is at the diagonal. At the start it is the second tile of the second row, the example by hand:
         {words["sums"]}; {words["shrink"]}."""
     caption = """Press Play. A block of queries stays while keys and values stream past it, a tile at a time; of its
-        scores only three numbers per query remain. Shown is one query of each row; the second is the example above."""
+        scores only two numbers and one vector per query remain. Shown is one query of each row; the second is the
+        example above."""
     replaced = {
         "STEPS": str([list(pair) for pair in TILE_STEPS]), "TILES": str(TILES), "NOW": NOW, "KEYS": COLOURS["before"],
         "QUERIES": COLOURS["far"], "DONE": OUT, "WARN": WARN, "SHRINKS": json.dumps(shrinks),
