@@ -167,6 +167,18 @@ def test_the_dials_show_these_means():
     assert length["random subset"] < 0.05 < 0.6 < length["equal means"] < 0.8 < 0.97 < length["one jump"]
     assert means["random subset"].mean().item() == pytest.approx(31.5, rel=0.05)
     assert means["equal means"].mean().item() == pytest.approx(1, rel=0.05)
+    said = []
+    for name, drawn in means.items():
+        exact = [figures.next_direction(name, omega) for omega in rl.rope_frequencies(64)[[0, 8, 14, 22]].tolist()]
+        for omega, found in zip(rl.rope_frequencies(64)[[0, 8, 14, 22]].tolist(), exact, strict=True):
+            seen = complex((omega * drawn).cos().mean(), (omega * drawn).sin().mean())
+            assert abs(found - seen) < 4 / math.sqrt(20_000)
+        said.append(f"{name}: {', '.join(f'{abs(found):.2f}' for found in exact)}")
+    assert "; ".join(said) in rl.figures.random_neighbours().alt
+    assert abs(figures.next_direction("random subset", 1.0)) == pytest.approx(0.0331, abs=5e-5)
+    assert abs(figures.next_direction("equal means", 1.0)) == pytest.approx(1 / math.sqrt(2))
+    assert abs(figures.next_direction("one jump", 0.1)) == pytest.approx(0.9844, abs=5e-5)
+    assert "(dots; one jump has $P = 512$)" in LESSON
 
 
 def test_equal_means_lose_no_hand():
