@@ -229,48 +229,59 @@ def random_reach(length: int = 64, test: int = 512) -> tuple[MatplotlibFigure, s
 NEIGHBOURS = ("0, 1, 2, …", "random subset", "equal means", "one jump")
 
 
-def next_tokens(name: str, draws: int, length: int = 64) -> Tensor:
-    """How far the next token of the middle one stands, in so many draws."""
+def next_tokens(name: str, draws: int) -> Tensor:
+    """How far the next token stands, in so many draws."""
     options: dict[str, Any] = {"batch": draws, "generator": torch.Generator().manual_seed(0)}
     if name == "random subset":
-        drawn = random_positions(length, 2048, **options).double()
+        drawn = random_positions(64, 2048, **options).double()
     elif name == "equal means":
-        drawn = equal_mean_positions(length, **options)
+        drawn = equal_mean_positions(64, **options)
     elif name == "one jump":
-        drawn = skip_positions(length, 512, **options).double()
+        drawn = skip_positions(64, 512, **options).double()
     else:
-        drawn = torch.arange(length).double().expand(draws, length)
-    return drawn[:, length // 2] - drawn[:, length // 2 - 1]
+        drawn = torch.arange(64).double().expand(draws, 64)
+    return drawn[:, 32] - drawn[:, 31]
+
+
+def next_direction(name: str, omega: float) -> complex:
+    """The mean direction of the next token."""
+    if name == "equal means":
+        return 1 / (1 - 1j * omega)
+    gap, share = torch.arange(1, 2049), _position_pmf(0, 64, 2048)
+    if name != "random subset":
+        share = (gap == 1).double()
+    if name == "one jump":
+        share = (62 * share + (gap < 450) / 449) / 63
+    return complex((share * (1j * omega * gap).exp()).sum())
 
 
 @styled
 def random_neighbours(
-    samplers: Sequence[str] = NEIGHBOURS, hands: Sequence[int] = (0, 8, 14, 22), dim: int = 64
+    samplers: Sequence[str] = NEIGHBOURS, hands: Sequence[int] = (0, 8, 14, 22)
 ) -> tuple[MatplotlibFigure, str]:
-    """Where four hands point for the next token, in 150 draws of each sampler, and the mean of it."""
+    """Where four hands point for the next token, in 150 draws of each sampler, and the mean."""
     figure, axes = new_figure(len(samplers), len(hands), height=1.45 * len(samplers) + 0.3)
-    frequencies, said = rope_frequencies(dim), []
+    frequencies, said = rope_frequencies(64), []
     circle = torch.linspace(0, 2 * math.pi, 121)
     for row, name in enumerate(samplers):
-        shown, many = next_tokens(name, 150), next_tokens(name, 20_000)
-        sizes = []
+        shown, sizes = next_tokens(name, 150), []
         for column, hand in enumerate(hands):
             axis, omega = axes[row][column], float(frequencies[hand])
             axis.plot(circle.cos(), circle.sin(), color=GREY, linewidth=0.8)
             axis.plot((omega * shown).cos(), (omega * shown).sin(), "o", color=BLUE, markersize=4, alpha=0.35)
-            mean = float((omega * many).cos().mean()), float((omega * many).sin().mean())
-            axis.plot([0, mean[0]], [0, mean[1]], color=ORANGE, linewidth=3)
+            mean = next_direction(name, omega)
+            axis.plot([0, mean.real], [0, mean.imag], color=ORANGE, linewidth=3)
             axis.plot(0, 0, "o", color=ORANGE, markersize=4)
             axis.set(xlim=(-1.25, 1.25), ylim=(-1.25, 1.25), aspect="equal")
             axis.axis("off")
             if row == 0:
                 axis.set_title(f"hand {hand}", fontsize=12)
-            sizes.append(math.hypot(*mean))
+            sizes.append(abs(mean))
         axes[row][0].text(-1.45, 0, name, ha="right", va="center", rotation=90, fontsize=12)
         said.append(f"{name}: {spoken(sizes, 2)}")
     alt = f"""Circles, one row for each sampler and one column for each of the hands {", ".join(map(str, hands))} of
-        {len(frequencies)}. Dots show where the hand points for the next token, in 150 draws; an orange line from the
-        middle is the mean. Lengths of the mean, fastest hand first. {"; ".join(said)}."""
+        {len(frequencies)}. Dots show where it points for the next token, in 150 draws; an orange line is the mean.
+        Lengths of the mean, fastest hand first. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -464,14 +475,13 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int =
         f'<text x="350" y="{bottom + 20}" text-anchor="end" class="end">{shown - 1}</text></svg>'
     )
     alt = f"""Ten rows of ticks on a line from 0 to {SPACE - 1}: in each row the positions of {tokens} tokens, drawn as
-        a random subset of {SPACE}. The ticks lie all over the line and unevenly: neighbours may touch, or leave a large
-        gap. With equal means the ticks of a row are evenly spaced from 0 on, most rows end early, and a red triangle
-        marks a row that goes on beyond the line. With one jump each row is two dense blocks, the first at the left.
-        With 0, 1, 2 all rows are the same short block at the left."""
+        a random subset of {SPACE}: all over the line, unevenly. With equal means they are evenly spaced from 0 on,
+        most rows end early, and a red triangle marks one that goes on. With one jump each row is two dense blocks, the
+        first at the left. With 0, 1, 2 all rows are the same short block there."""
     caption = f"""N tokens of a training text, numbered ten times, a row each. The line has P = {SPACE} positions here,
         so that N = 16 has about the gaps of the question, and N = 64 a quarter of them. Neighbours are about 1 apart
         between ½ and 1½; look at the first {NEAR} positions to see them. (Red triangle: the text goes on.) Which way to
-        number shows the whole line, and which keeps neighbours neighbours? (The last two ways are explained below.)"""
+        number shows the whole line, and which keeps neighbours neighbours? (The last two come later.)"""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Choice("shown", "Positions", {SPACE: f"0 to {SPACE - 1}", NEAR: f"0 to {NEAR - 1}"}, shown),

@@ -89,7 +89,7 @@ def scoreboard_table(
         lines: the table of the scoreboard.
         names: of the rows, from the top; what each is called.
         columns: metrics and lengths.
-        ahead: those with, behind the others, the points over the row's own window.
+        ahead: those with, behind the others, the points over the row's own cut.
         control: a row that is set apart.
         counted: rows that need no model, such as an answer that is always the same, set apart at the end: by what each
             is called, a number for each column.
@@ -114,7 +114,7 @@ def scoreboard_table(
         found[name] += [_ahead(lines, row, *column) for column in ahead]
     heads = [f"{HEADS[metric]}, {length}" for metric, length in (*columns, *ahead)]
     shown = table(
-        [head + ", over own window" * (at >= len(columns)) for at, head in enumerate(heads)],
+        [head + ", minus own cut at 64" * (at >= len(columns)) for at, head in enumerate(heads)],
         {name: [cell and cell[0] for cell in cells] for name, cells in found.items()} | dict(counted or {}),
         margins={name: [cell and (cell[2] - cell[1]) / 2 for cell in cells] for name, cells in found.items()},
         apart=[*([] if control is None else [names[control]]), *list(counted or {})[:1]],
@@ -122,7 +122,7 @@ def scoreboard_table(
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
         "and 64 held-out documents; ± is half of a 95 % interval over seeds and documents"
         + ("; where ± would pass 0 or 100, the two ends stand instead." if ends else ".")
-        + " Differences are taken document by document: intervals that overlap say nothing." * bool(ahead),
+        + " Differences are taken document by document, so the last column is the surest." * bool(ahead),
     )
     return replace(shown, below={**shown.below, **ends})
 
@@ -493,7 +493,7 @@ def scoreboard_cuts(
     all_against: str | None = None,
     seeds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[MatplotlibFigure, str]:
-    """Rows beside their own weights behind a window: a filled dot and a hollow diamond for each, a panel a metric.
+    """Rows beside their own weights cut at 64: a filled dot and a hollow diamond for each, a panel a metric.
 
     Args:
         lines: the table of the scoreboard.
@@ -513,7 +513,7 @@ def scoreboard_cuts(
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         for place, (row, (name, control)) in enumerate(names.items()):
             whole, cut = (measured(lines, each, metric, length)[0] for each in (row, control))
-            _dumbbell(axis, place, {"no farther than 64 back": cut, "all that is there": whole}, "D", ORANGE)
+            _dumbbell(axis, place, {"cut at 64": cut, "all that is there": whole}, "D", ORANGE)
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
             if seeds and row in seeds and metric == metrics[0]:
                 axis.plot(seeds[row], [place + 0.3] * len(seeds[row]), ".", color=BLUE)
