@@ -114,8 +114,19 @@ def test_what_the_page_says_of_numbers() -> None:
     assert {round(percent(row, "tax", 64)) for row in ("yarn", "llama3")} == {4}
     assert all(percent(row, "far copies", 512, "ahead_high") < 0 for row in ("yarn", "llama3"))
     tuned = [percent(row, "far copies", 512, rung="small-tuned-10") for row in ("yarn", "rope")]
-    assert round(tuned[0] - tuned[1]) == 1
-    assert "after 10 % of the training's steps plain RoPE, tuned alike, is 1 point behind YaRN in far copies" in page
+    names = ("rope", "pi", "ntk-aware", "yarn", "longrope", "rerope-w32")
+    best = {s: {row: percent(row, "far copies", 512, rung=f"small-tuned-{s}") for row in names} for s in ("1", "10")}
+    assert max(best["10"], key=best["10"].__getitem__) == "rerope-w32"
+    behind = [round(best["10"][row] - tuned[1]) for row in ("yarn", "rerope-w32")]
+    said = (
+        "after 10 % of the training's steps plain RoPE is {} point behind YaRN in far copies and {} behind the best, Re"
+    )
+    assert said.format(*behind) in page
+    assert sorted(best["1"], key=best["1"].__getitem__)[-2:] == ["yarn", "rerope-w32"]
+    assert best["1"]["rerope-w32"] - percent("rerope-w32-logn-test", "far copies", 512) < 1.5
+    assert "With 1 %, still the first line, or YaRN where the kernel must stay." in page
+    lost = [-percent(row, "natural", 512, "ahead_mean") for row in ("longrope", "yarn")]
+    assert "On all bytes LongRoPE and YaRN are {:.0f} and {:.0f} points behind the window.".format(*lost) in page
     assert len(rl.hf.models()) == 42
 
 
