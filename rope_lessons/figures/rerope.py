@@ -573,11 +573,11 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         send arrows to it, which it then carries. Below, the question, the same line up to its second digit;
         its last byte looks for a byte that carries the same, and finds the 2, 23 away. With too many keys it is 135
         away; the arrows are pale among others, and for the 2 stands a question mark. With log n† they are not. With
-        w = 8 the farthest bytes share one distance with all before them, three above and two in the question. Two bars
-        below, found and read, in percent: {said}."""
-    caption = """A drawing. The bars are measured, for the third digit, at ¾ of 64 bytes or 512: found, the weight of
-        layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32 and no
-        scale. ↵ is the line's end, ␣ a blank. With w = 8 all from 8 away on is one ?; the 8 that asks,
+        w = 8 the farthest bytes share one distance with all before them, three above and two in the question. Found
+        and read, in percent: {said}."""
+    caption = """A drawing of the idea; the bars are measured, for the third digit at ¾ of 64 bytes or 512: found, the
+        weight of layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32
+        and no scale. ↵ is the line's end, ␣ a blank. With w = 8 all from 8 away on is one ?; the 8 that asks,
         a byte earlier, still sees the e."""
     buttons = Choice("state", "layer 1", {name: button for name, (button, *_) in STATES.items()}, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
