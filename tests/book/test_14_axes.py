@@ -672,9 +672,8 @@ def test_what_the_lesson_says_of_biases() -> None:
     lengths = (128, 256, 512)
     cuts = {row: [percent(f"{row}-window", "far copies", length) for length in lengths] for row in names}
     first, _, last = cuts.pop("fire")
-    assert (
-        f"FIRE pays in its cut: {first:.0f} % at 128 bytes, {last:.0f} at 512. The other biases' cuts stay." in LESSON
-    )
+    said = f"FIRE seems to pay in its cut: {first:.0f} % at 128 bytes, {last:.0f} at 512."
+    assert f"{said} The other biases' cuts stay." in LESSON
     assert f"FIRE's cut falls with the length, from {first:.0f} % at 128 bytes to {last:.0f} at 512" in DEEPER
     assert all(abs(last - first) < 0.6 for first, _, last in cuts.values())
     tax = {row: 100 * BOARD.where(rung="small", row=row, metric="tax")["mean"][0] for row in names}
