@@ -12,7 +12,7 @@ from statistics import fmean
 
 import pytest
 import torch
-from transformers import Gemma4TextConfig, Llama4TextConfig, SmolLM3Config
+from transformers import Gemma4TextConfig, Llama4TextConfig, Qwen2VLTextConfig, SmolLM3Config
 
 import rope_lessons as rl
 from experiments import axes as experiment
@@ -20,6 +20,7 @@ from rope_lessons import axes, biases
 from rope_lessons.figures import axes as drawn
 from rope_lessons.figures import biases as drawn_biases
 from rope_lessons.models import pictures
+from rope_lessons.models.position_bias import PositionBias
 from rope_lessons.scoreboard import summary
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import Table, results
@@ -225,6 +226,7 @@ def test_what_the_lesson_says_of_pictures() -> None:
     assert min(found("two axes", 8, 8)) > 99.5
     ten = [found("two axes, base 10", *shape) for shape in ((8, 8), (24, 24))]
     assert sum(value < 95 for value in ten[0]) == 1
+    assert f"(Base 10: one of the five has only {min(ten[0]):.0f} % at home.)" in LESSON
     assert max(home - large for home, large in zip(*ten, strict=True)) < 5
 
 
@@ -239,6 +241,11 @@ def test_mirages() -> None:
     assert min(everything) > 95
     assert max(abs(a - b) for a, b in zip(plain, slow, strict=True)) < 5
     assert max(plain) < 90
+    assert (
+        f"On the lesson's pictures a cap on each axis takes {fmean(plain):.0f} % to {fmean(everything):.0f} %; on "
+        "anything larger it was not measured here." in DEEPER
+    )
+    assert "two pixels have two. (The test above bent each axis by itself.)" in LESSON
     ten = [fmean(at("two axes, base 10", hands)) for hands in ("none", "all")]
     assert abs(ten[0] - ten[1]) < 1
     window = at("two axes", "window")
@@ -351,12 +358,13 @@ def test_mirages_stand_in_four_directions() -> None:
         "So they do 11 or 12 rows down, and 12 columns to either side: every pixel of 24 × 24 has such a place."
         in DEEPER
     )
-    said = "Such places stand in all four directions: every pixel of 24 × 24 has one, some of 18 × 8 have, and 12 × 12"
-    assert f"{said} is too small." in LESSON
+    said = "Such places stand in all four directions: every pixel of 24 × 24 has one, of 18 × 8 two thirds have, and"
+    assert f"{said} 12 × 12 is too small." in LESSON
     asked = range(1, 24)
     assert all(row - 13 >= 0 or row + 11 < 24 for row in asked)
     assert all(column - 12 >= 0 or column + 12 < 24 for column in range(24))
-    assert any(row - 13 >= 0 or row + 11 < 18 for row in range(1, 18))
+    tall = [row - 13 >= 0 or row + 11 < 18 for row in range(1, 18)]  # whose 8 columns are too few for one beside it
+    assert fmean(tall) == pytest.approx(2 / 3, abs=0.03)
     assert not any(row - 13 >= 0 or row + 11 < 12 for row in range(1, 12))  # nor has 12 × 12 one 12 columns away
     seen = pictures.looks(model, 12, 12, (6, 3))
     seen[4:8, 1:6] = 0  # around the two that it sees best
@@ -513,7 +521,15 @@ def test_eq_axes_t5() -> None:
     assert round(16 * math.log(20 / 16) / math.log(8), 1) == 1.7
     assert number[63] == 26
     assert max(number) - number[63] == 5  # ranges 27 to 31
-    assert "T5's usual table for distances up to 128 has five of 32 buckets unset after texts of 64" in LESSON
+    assert (
+        "T5's usual table for distances up to 128 has five of 32 buckets unset after texts of 64; ours below, up to "
+        "32, is trained to its end." in LESSON
+    )
+    ours = PositionBias("t5", 4, 16, length=64)
+    assert ours.farthest == 32
+    met, used = (set(biases.t5_buckets(torch.arange(n), farthest=ours.farthest).tolist()) for n in (64, 512))
+    assert met == used
+    assert max(met) == 31
     assert "reaches bucket 26. Buckets 27 to 31 stay" in DEEPER
 
 
@@ -579,6 +595,10 @@ def test_shapes_of_biases() -> None:
     assert bool(seen["FIRE"].all())
     values = {name: bias for name, (bias, _) in drawn_biases.shapes(64, 512).items()}
     assert float(values["Shaw, clipped"][drawn_biases.CLIP]) == float(values["Shaw, clipped"][511])
+    falls = {name: float(bias[63] - bias[511]) for name, bias in values.items()}
+    assert round(falls["KERPLE, logarithmic"]) == round(falls["Sandwich"]) == 2
+    said = f"From 63 to 511 KERPLE and Sandwich fall by 2 here, ALiBi by {falls['ALiBi']:.0f}, out of sight."
+    assert f"**A formula** goes on. {said}" in LESSON
 
 
 def test_eigenvectors_of_a_path_are_cosines() -> None:
@@ -632,14 +652,16 @@ def test_what_the_lesson_says_of_biases() -> None:
     fall = -percent("rope", "far copies", column="ahead_mean")
     assert f"**No bias collapses on far copies.** RoPE falls {fall:.0f} points below its cut." in LESSON
     assert all(over_its_cut(row)[2] > 0 for row in (*names, "xpos"))  # none is surely behind
-    assert "None of the six biases is surely below its own, and neither is xPos." in LESSON
+    assert "Neither xPos nor any bias is surely below its own." in LESSON
     assert {row for row in (*names, "xpos") if over_its_cut(row)[1] > 0} == {"alibi", "fire"}
     assert 0 < over_its_cut("fire")[1] < 1  # barely
     cut = percent("rope-window", "far copies")
     ahead = {round(over_its_cut(row)[0]) for row in ("alibi", "fire")}
     assert len(ahead) == 1
-    told = f"only ALiBi and, barely, FIRE are surely ahead, by {ahead.pop()} points each, and neither is surely above"
-    assert f"{told} RoPE's cut, the dotted line." in LESSON
+    told = f"only ALiBi and, barely, FIRE are surely ahead of their cuts, by {ahead.pop()} points each, and these are"
+    assert f"none surely reads far: {told} weak: neither is surely above RoPE's, the dotted line." in LESSON
+    assert "it gets more right than its cut, *and more than RoPE's*, it reads what is far; if it gets fewer" in LESSON
+    assert {row for row in (*names, "xpos", "nope") if percent(row, "far copies", column="low") > cut} == set()
     (alibi, fire) = (mean_and_spread(row) for row in ("alibi", "fire"))
     assert all(own - spread < cut for own, spread in (alibi, fire))
     assert (
@@ -647,9 +669,19 @@ def test_what_the_lesson_says_of_biases() -> None:
         f"{fire[0]:.0f} ± {fire[1]:.0f}." in DEEPER
     )
     assert all(percent(f"{row}-window", "far copies") < cut - 2 for row in ("alibi", "fire"))  # weak cuts
-    assert "So far copies do not say which of the three answers is best." in LESSON
+    lengths = (128, 256, 512)
+    cuts = {row: [percent(f"{row}-window", "far copies", length) for length in lengths] for row in names}
+    first, _, last = cuts.pop("fire")
+    said = f"FIRE seems to pay in its cut: {first:.0f} % at 128 bytes, {last:.0f} at 512."
+    assert f"{said} The other biases' cuts stay." in LESSON
+    assert f"FIRE's cut falls with the length, from {first:.0f} % at 128 bytes to {last:.0f} at 512" in DEEPER
+    assert all(abs(last - first) < 0.6 for first, _, last in cuts.values())
+    tax = {row: 100 * BOARD.where(rung="small", row=row, metric="tax")["mean"][0] for row in names}
+    said = f"At home ALiBi costs {tax.pop('alibi'):.1f} points of all bytes, the other five less than 1."
+    assert said in DEEPER
+    assert max(tax.values()) < 1
     buckets = rl.biases.t5_buckets(torch.arange(64), farthest=32).tolist()
-    assert f"the last begins at {buckets.index(31)} here" in DEEPER
+    assert f"(No bucket is new to T5's model: the last begins at {buckets.index(31)} here.)" in DEEPER
     for row, other in itertools.combinations(("kerple", "sandwich", "shaw", "t5"), 2):
         ends = [[percent(each, "far copies", column=end) for end in ("low", "high")] for each in (row, other)]
         assert ends[0][0] < ends[1][1]
@@ -676,18 +708,20 @@ def test_what_the_lesson_says_of_needles() -> None:
     by_seed = [share for row in formulas for share in right(row, "needle").values()]
     shaw = right("shaw", "needle").values()
     shaws = percent("shaw", "needle")
+    fire = f"FIRE finds {percent('fire', 'needle'):.0f} %, cut {percent('fire-window', 'needle'):.1f}."
     assert (
-        f"FIRE finds {percent('fire', 'needle'):.0f} %. The formulas find {min(by_seed):.0f} to {max(by_seed):.0f} % "
-        f"by seed, and Shaw's table {min(shaw):.0f} to {max(shaw):.0f}: too few seeds to rank them by their means, "
+        f"{fire} The formulas find {min(by_seed):.0f} to {max(by_seed):.0f} % by seed, and Shaw's table "
+        f"{min(shaw):.0f} to {max(shaw):.0f}: too few seeds to rank them by their means, "
         f"{min(found):.0f} to {max(found):.0f} and {shaws:.0f}." in DEEPER
     )
-    assert "*Needles*, values that the text's end asks for ({doc}`12_shootout`), cannot be guessed." in LESSON
+    assert "*Needles* ({doc}`12_shootout`) cannot be guessed, but a third of them lie within 64 bytes." in LESSON
     assert (
         "HWFA finds every one. T5's buckets and xPos find hardly one, fewer than their cuts: here the far text does "
-        "harm. The seeds of the formulas and of Shaw's table lie too far apart to rank them" in LESSON
+        f"harm. {fire} The formulas find {min(by_seed):.0f} to {max(by_seed):.0f} % by seed, Shaw's table "
+        f"{min(shaw):.0f} to {max(shaw):.0f}: too few seeds to rank them." in LESSON
     )
-    assert "no worse on far copies than a table, and far ahead of T5's on needles" in LESSON
-    assert min(by_seed) > 30 > 1 > max(right("t5", "needle").values())
+    assert "no worse on far copies than a table, and on needles no seed fell below the near third." in LESSON
+    assert min(by_seed) > 33.3 > 2 > max(*right("t5", "needle").values(), min(shaw))
     assert all(len(right(row, "needle")) == 3 for row in (*formulas, "shaw", "t5"))
     assert min(max(by_seed) - min(by_seed), max(shaw) - min(shaw)) > 50
     assert min(percent(row, "far copies") for row in formulas) > max(
@@ -697,10 +731,10 @@ def test_what_the_lesson_says_of_needles() -> None:
 
 
 def test_what_the_lesson_says_of_turning_less() -> None:
-    less = ("p-rope", "partial-rotary", "rope-per-head", "nope-every-fourth")
+    less = ("p-rope", "partial-rotary", "nope-every-fourth")
     falls = [-percent(row, "far copies", column="ahead_mean") for row in less]
     assert (
-        "p-RoPE, half the channels, a base for each head and NoPE in every fourth layer fall as RoPE does, "
+        "p-RoPE, half the channels and NoPE in every fourth layer fall as RoPE does, "
         f"by {min(falls):.0f} to {max(falls):.0f} points." in LESSON
     )
     assert min(falls) - 3 < -percent("rope", "far copies", column="ahead_mean") < max(falls)
@@ -735,6 +769,7 @@ def test_the_windows_are_what_hwfa_has_and_nope_every_fourth_has_not() -> None:
 def test_what_the_deeper_page_says_of_rows_that_say_no_place() -> None:
     nope = [percent(row, "far copies") for row in ("nope", "nope-window")]
     assert round(nope[0]) == round(nope[1])
+    assert f"NoPE has {nope[0]:.0f} % cut or not: lost either way." in LESSON
     assert f"NoPE has {nope[0]:.0f} % of the far copies either way: far below the cut of every row that says" in DEEPER
     says = [
         row for row in summary.stored_rows(BOARD, dict.fromkeys(asked_rows(), "")) if row not in ("nope", "nope-logn")
@@ -756,6 +791,20 @@ def test_what_the_figure_has_and_what_base_10_does() -> None:
     )
     assert said in LESSON
     assert math.cos(2 * math.pi * between) < -0.85
+
+
+def test_qwens_columns_hardly_turn() -> None:
+    base = (Qwen2VLTextConfig().rope_parameters or {})["rope_theta"]
+    shared = rl.axes.sectioned_frequencies(rl.rope_frequencies(128, base=base), (16, 24, 24))
+    turned = 24 * float(shared[2].max())
+    assert turned == pytest.approx(24 * 10 ** (-6 * 40 / 64))
+    assert f"By $24 \\cdot 10^{{-6 \\cdot 40/64}} = {turned:.3f}$, a quarter of a degree." in LESSON
+    assert math.degrees(turned) == pytest.approx(1 / 4, abs=0.01)
+    assert "Columns have the last 24 of the 64 hands" in LESSON
+    assert base == 1e6
+    assert "ladder = rl.rope_frequencies(128, base=1e6)" in LESSON
+    assert "Both with the base of Qwen2-VL, so that only the dealing differs:" in DEEPER
+    assert "ladder = rl.rope_frequencies(128, base=1e6)" in DEEPER
 
 
 def test_labels_have_tests() -> None:
