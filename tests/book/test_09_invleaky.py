@@ -874,3 +874,5 @@ def test_a_cut_sees_63_back() -> None:
     assert 99 - int(weights[99].nonzero().min()) == 63
     assert "no layer sees a key farther back than 63" in LESSON
     assert "no layer looks back farther than 63 bytes" in DEEPER
+    assert "**more than half a turn in a gap** runs free." in LESSON
+    assert "In gaps of 16 three of the 16 hands do, in gaps of 4 one, in gaps of 1 none." in LESSON
