@@ -49,6 +49,8 @@ def recipes() -> dict[str, Plan]:
         "control: windows, RoPE and the factor in 2": (near, loud, loud, near),
         "control: YaRN in 2, log n†": (near, *[yarn.replace(scale=log)] * 2, near),
         "control: YaRN in 2, RoPE elsewhere": (rope, yarn, yarn, rope),
+        "control: ReRoPE in 2, RoPE elsewhere": (rope, bent, bent, rope),
+        "control: windows, no positions in the last": (near, near, near, bare),
         "control: YaRN in all, windows in the rest": (outer, yarn, yarn, outer),
         "control: Devstral 2 without its factor": (late.replace(rotary_scale=1.0),) * 4,
         "control: nothing changed": (rope,) * 4,

@@ -131,14 +131,14 @@ border-bottom:1px solid {themed("line")};line-height:1.3}}
 
 
 def _scale(model: Released) -> tuple[str, list[bool]]:
-    """The scale of the scores in words, and which layers have one that differs from 1/√d."""
+    """The scale of the scores in words, and in which layers it differs from 1/√d."""
     layers = model.layers
     if model.scale is not None:
         return model.scale, [True] * len(layers)
     if "log n" in model.ideas:
         every = not any(layer.turns is None for layer in layers)
         where = "" if every else " in the layers without positions"
-        grows = "the keys, log n" if model.config.get("use_logn_attn") else "the logarithm of the position"
+        grows = "the keys, log n†" if model.config.get("use_logn_attn") else "the logarithm of the position"
         return f"grows with {grows}{where}", [every or layer.turns is None for layer in layers]
     if model.refused is None:
         factors = [1.0 if layer.turns is None else its.rotary_scale for its, layer in zip(
