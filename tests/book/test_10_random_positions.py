@@ -178,7 +178,7 @@ def test_the_dials_show_these_means():
     assert abs(figures.next_direction("random subset", 1.0)) == pytest.approx(0.0331, abs=5e-5)
     assert abs(figures.next_direction("equal means", 1.0)) == pytest.approx(1 / math.sqrt(2))
     assert abs(figures.next_direction("one jump", 0.1)) == pytest.approx(0.9844, abs=5e-5)
-    assert "(dots; one jump has $P = 512$)" in LESSON
+    assert "(dots; one jump has P = 512)" in LESSON
 
 
 def test_equal_means_lose_no_hand():
@@ -661,7 +661,7 @@ def test_the_price_grows_with_the_range():
     assert abs(prices[4] - prices[3]) < 0.01  # it levels off
     assert min(map(mean, far)) == mean(far[1])
     assert "The table of prices agrees from 1,024 positions on. (Why 512 do worse, {eq}" in LESSON
-    assert f"One jump has $P = 512$, where a random subset has {mean(far[0]):.2f} at 512 bytes." in LESSON
+    assert f"One jump has P = 512, where a random subset has {mean(far[0]):.2f} at 512 bytes." in LESSON
     assert "Why a subset of 512 is worse at 512 bytes than wider ranges" in DEEPER
     # 1,024 and 4,096 for 512 bytes: beyond the second the price stays.
     assert "Not in our encoder, from $2L$ places on; up to $8L$ it raises the price at home." in LESSON

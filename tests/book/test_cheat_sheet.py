@@ -118,15 +118,11 @@ def test_what_the_page_says_of_numbers() -> None:
     best = {s: {row: percent(row, "far copies", 512, rung=f"small-tuned-{s}") for row in names} for s in ("1", "10")}
     assert max(best["10"], key=best["10"].__getitem__) == "rerope-w32"
     behind = [round(best["10"][row] - tuned[1]) for row in ("yarn", "rerope-w32")]
-    said = (
-        "after 10 % of the training's steps plain RoPE is {} point behind YaRN in far copies and {} behind the best, Re"
-    )
+    said = "after 10 % plain RoPE is {} point of far copies behind YaRN, {} behind ReRoPE."
     assert said.format(*behind) in page
     assert sorted(best["1"], key=best["1"].__getitem__)[-2:] == ["yarn", "rerope-w32"]
     assert best["1"]["rerope-w32"] - percent("rerope-w32-logn-test", "far copies", 512) < 1.5
-    assert "With 1 %, still the first line, or YaRN where the kernel must stay." in page
-    lost = [-percent(row, "natural", 512, "ahead_mean") for row in ("longrope", "yarn")]
-    assert "On all bytes LongRoPE and YaRN are {:.0f} and {:.0f} points behind the window.".format(*lost) in page
+    assert "with 1 % of the steps still the first line, or YaRN where the kernel must stay;" in page
     assert len(rl.hf.models()) == 42
 
 
