@@ -178,9 +178,9 @@ WITH_LOG_N = MENDED.replace(scale=rl.LogN(64, clip=True))
 PAIR = MENDED, WITH_LOG_N
 
 
-def last_digits():
+def last_digits(length=512):
     """The weight of the last digit, in percent, for sixteen texts with a number each."""
-    windows = passkey_windows(live.windows()[:16, :513], depth=0.5)
+    windows = passkey_windows(live.windows()[:16, : length + 1], depth=0.5)
     kept = []
     for tokens in windows.split(1):
         place = bytes(tokens[0].tolist()).index(b'key = "') + 11
@@ -204,6 +204,14 @@ def test_the_number_shown_is_the_one_that_fares_worst():
     assert kept[0] == min(kept) == pytest.approx(2, abs=0.5)
     assert (round(min(kept[1:])), round(max(kept)), round(mean(kept[1:]))) == (9, 77, 48)
     assert "Of sixteen numbers this one fares worst; the others keep 9 to 77 %" in LESSON
+    # What more hay alone would leave; and for how many of the others it is more than half of the lost log-odds.
+    diluted = [home * 63 / (home * 63 + (100 - home) * 511) for home in last_digits(64)]
+    assert round(100 * mean(diluted[1:])) == 64
+    blur = [math.log(a / (1 - a)) - math.log(b / (100 - b)) for a, b in zip(diluted, kept, strict=True)]
+    assert blur[0] == pytest.approx(4.1, abs=0.05)  # of the number shown, against 2.1
+    assert sum(lost < math.log(511 / 63) for lost in blur[1:]) == 14
+    assert "For fourteen of the fifteen other numbers it is the larger; the fifteen keep 48 % on average" in LESSON
+    assert "on average, where more hay alone would leave 64.)" in LESSON
 
 
 def test_a_head_loses_its_digit_and_gets_it_back():
@@ -238,7 +246,9 @@ def test_the_crowd_grew_less_than_the_score_fell():
     assert large < small + math.log(511 / 63)
     assert 5 < (near + small) - (far + large) < 5.6
     assert "**here dilution in the second layer is the smaller loss.**" in LESSON
-    assert "the digit's own score fell by more than 5" in LESSON
+    more_hay = math.log(511 / 63)
+    assert round((near - far) - more_hay) == 4  # so much more than the hay's
+    assert "the digit's own score fell by more than 5, about 4 more than the hay's, against 2.1 for more hay" in LESSON
     assert "the crowd grew less than in the second row, because a blurred query scores the hay lower, too" in LESSON
     assert f"raise the crowd by $\\ln(511/63) = {math.log(511 / 63):.1f}$" in LESSON
     assert "(The digit of the first picture, with 92 %, would come down to 59 % in the same way" in LESSON
@@ -373,6 +383,9 @@ def test_lab_draws_from_a_normal_distribution():
     drawn = 3 * scale * random_scores(200, 4096)
     assert rl.entropy.attention_entropy(drawn.softmax(-1)).mean().item() < now + lab.LAB_DRIFT
     assert "are drawn from the normal distribution of its hay" in LESSON
+    hay = {name: given[name].sort().values[:60].mean().item() for name in "AF"}
+    assert hay["F"] - hay["A"] == pytest.approx(20, abs=0.1)
+    assert "Its hay lies 20 higher than A's" in LESSON
 
 
 def test_needle_to_check_oneself_has_four_digits():
@@ -434,8 +447,7 @@ def test_both_sides_are_blurred():
     assert "its arrows fall from 79 % and 60 % to 33 % and 20 %" in LESSON
     others = [100 * digit(512, (MENDED,) * 4, document)[0] for document in range(1, 16)]
     assert (round(min(others)), round(max(others))) == (1, 10)
-    assert "In fifteen other texts the same digit falls to between 1 and 10 %; those of fifteen other numbers" in LESSON
-    assert "fall to 48 % on average" in LESSON
+    assert "In fifteen other texts the same digit falls to between 1 and 10 %.)" in LESSON
     assert (
         made["watched"](512, made["only"](0, 1, 2, 3))[0][:2] == made["first"]["512 bytes, log n† in layer 1 alone"][:2]
     )
@@ -580,6 +592,8 @@ def test_numbers_of_the_scoreboard():
     assert all(said in CHAPTER for said in ("(72.4 to 67.4)", "(76.9)", "(63.5 to 64.3)"))
     assert board("rope-window", "natural", 512) > board("rerope-w32-logn-test", "natural", 512) - 1  # "nearly as good"
     trained = board("rerope-w32-logn", "needle", 512), board("rerope-w32-logn-test", "needle", 512)
+    assert board("rerope-w32", "needle", 512) == 26.9
+    assert "71.5 % of the needles at 512, against 26.9 % without a scale and 87.9 % with log n† alone" in LESSON
     assert trained == (71.5, 87.9)
     assert "71.5 % of the needles at 512 bytes if the model was trained with log n, and 87.9 % with" in CHAPTER
     # At looking up numbers: ahead of the window without log n† at 256 bytes, and at 512 only with it.
@@ -619,7 +633,7 @@ def test_needles_of_each_seed():
 
     home, far = (needles("rope-logn", "rerope-w32-logn", length) for length in (64, 512))
     assert sorted(zip(home, far, strict=True)) == [(81, 40), (92, 45), (99, 80), (99, 95), (99, 97)]
-    assert "two of its five seeds had learned needles less well to begin with, and these find the fewest" in LESSON
+    assert "Two of its five seeds had learned needles less well to begin with, and these find the fewest" in LESSON
     assert "81 and 92 % at home, and at 512 bytes 40 and 45 %; the other three find 80 to 97 %" in CHAPTER
     assert "with log n† alone the five find between 62 and 98 %" in CHAPTER
     after = needles("rope", "rerope-w32-logn-test", 512)
