@@ -763,7 +763,8 @@ def test_the_dials_promise_no_red():
     assert sum(dial.new > 0 for dial in plain) == 5
     assert not any(dial.new > 0 for dial in bent)
     notes = re.findall(r"</b><span>(.*?)</span>", rl.figures.invleaky_dials()._repr_html_())
-    assert notes == ["5 hands met new angles", "no new angle"]
+    assert notes == ["5 hands met new angles", "none out of range"]
+    assert ">range of angles that training showed<" in rl.figures.invleaky_dials()._repr_html_()
 
 
 def test_steps_at_test():
