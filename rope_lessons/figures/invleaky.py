@@ -54,7 +54,7 @@ COLOURS, MARKERS = (GREY, BLUE, ORANGE, GREEN, RED, PURPLE, SKY), "osD^vXP"
 
 
 class _OwnTrainings(Dials):
-    """Every other dial, and each row has a training of its own, given by one more than its largest distance."""
+    """Every other dial; a training for each row."""
 
     def __init__(self, rows: Sequence[tuple[DialRow, int]], trained: Tensor):
         apart = [Dials([row], trained, known, nth=2) for row, known in rows]
@@ -64,18 +64,21 @@ class _OwnTrainings(Dials):
 
     @property
     def alt(self) -> str:
-        return f"Two rows of dials, each with a training of its own. {self.said}"
+        return f"Two rows of dials, each with its own training. {self.said}"
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_().replace(">angles that tr", ">range of angles that tr")
 
 
 def invleaky_dials(
     train_length: int = 64, length: int = 512, window: int = 16, slope: float = 16, dim: int = 32
 ) -> Dials:
-    """A long text under plain RoPE, for a model trained with plain RoPE and for one trained with a bend.
+    """A long text under plain RoPE, for models trained without and with a bend.
 
     Args:
-        train_length, length: of the texts in training and at test.
+        train_length, length: of texts in training and at test.
         window, slope: of the bend.
-        dim: channels of the head; every other hand is drawn.
+        dim: of the head; every other hand is drawn.
 
     Chapter 09.
     """
@@ -83,7 +86,7 @@ def invleaky_dials(
     reach = covered_length(train_length, window, slope)
     rows = [
         (DialRow("trained with plain RoPE", frequencies, length), train_length),
-        (DialRow("trained with a bend", frequencies, length), reach),
+        (DialRow("trained with a bend", frequencies, length, note="none out of range"), reach),
     ]
     return _OwnTrainings(rows, frequencies)
 
@@ -272,7 +275,7 @@ def invleaky_lengths(rows: Table, cases: Mapping[str, tuple[str, str, str]]) -> 
 def invleaky_seeds(
     rows: Table, names: Mapping[str, str], places: Mapping[str, str], length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """What each seed of some rows finds, by where it stands: a dot for each seed, a line from the least to the most.
+    """What each seed finds, by where the needle stands: dots, and a line from least to most.
 
     Args:
         rows: the table ``each_seed`` of ``data/invleaky.json``.
@@ -307,7 +310,7 @@ def invleaky_seeds(
 
 @styled
 def invleaky_looking(rows: Table, cases: Mapping[str, tuple[str, str]]) -> tuple[MatplotlibFigure, str]:
-    """Where the head that copies looks when a needle is asked for, and how many needles are found.
+    """Where the copying head looks for a needle, and how many are found.
 
     Args:
         rows: the table ``looking`` of ``data/invleaky.json``.
