@@ -161,7 +161,6 @@ def chomsky_blind(
     """Accuracy of the best predictor that never sees the input, against the length. ``tasks``: name to label."""
     tasks = tasks or {
         "bucket_sort": "bucket sort",
-        "modular_arithmetic_brackets": "arithmetic, brackets",
         "stack_manipulation": "stack manipulation",
         "cycle_navigation": "cycle navigation",
     }
@@ -327,7 +326,7 @@ def chomsky_ladder(
             told = (
                 f"{value:.0f}"
                 + ("" if home >= learned else "\u2009×")
-                + (f" ({full})" if 0 < full < len(seeds) else "")
+                + (f"\n({full})" if 0 < full < len(seeds) else "")
             )
             axis.text(x, y, told, ha="center", va="center",
                       color="white" if share >= SOLVED else "black", fontsize=13)  # fmt: skip
