@@ -105,6 +105,8 @@ def test_rows_of_the_scoreboard() -> None:
     narrow = Table([{**line("rope", "needle", 512, 0.0014), "low": -0.002, "high": 0.0042}])
     found = scoreboard.scoreboard_table(narrow, {"rope": "plain"}, columns=[("needle", 512)])
     assert found.below == {("plain", 0): "0–0.4"}, "the mean, 0.1, lies between"
+    alike = Table([{**line("rope", "needle", 512, 0.0), "low": 0.0, "high": 0.0}])
+    assert scoreboard.scoreboard_table(alike, {"rope": "plain"}, columns=[("needle", 512)]).below == {("plain", 0): "–"}
     # What a row has not been asked, as a learned table beyond its end, is a dash.
     found = scoreboard.scoreboard_table(BOARD, names, columns=[("natural", 64), ("needle", 512)])
     assert repr(found).splitlines()[-1].split() == ["YaRN", "58.0", "–"]

@@ -66,9 +66,6 @@ class _OwnTrainings(Dials):
     def alt(self) -> str:
         return f"Two rows of dials, each with its own training. {self.said}"
 
-    def _repr_html_(self) -> str:
-        return super()._repr_html_().replace(">angles that tr", ">range of angles that tr")
-
 
 def invleaky_dials(
     train_length: int = 64, length: int = 512, window: int = 16, slope: float = 16, dim: int = 32

@@ -247,10 +247,9 @@ def next_direction(name: str, omega: float) -> complex:
     """The mean direction of the next token."""
     if name == "equal means":
         return 1 / (1 - 1j * omega)
-    gap, share = torch.arange(1, 2049), _position_pmf(0, 64, 2048)
-    if name != "random subset":
-        share = (gap == 1).double()
-    if name == "one jump":
+    gap = torch.arange(1, 2049)
+    share = _position_pmf(0, 64, 2048) if name == "random subset" else (gap == 1).double()
+    if name == "one jump":  # in one of the 63 places, by 0 to 512 - 64
         share = (62 * share + (gap < 450) / 449) / 63
     return complex((share * (1j * omega * gap).exp()).sum())
 

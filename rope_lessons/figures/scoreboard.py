@@ -83,7 +83,8 @@ def scoreboard_table(
 ) -> ResultTable:
     """Some rows of the scoreboard, in percent, with the margins of their 95 % intervals.
 
-    An interval that passes 0 or 100 is cut there and written out.
+    An interval that passes 0 or 100 is cut there and written out; one without width, where all documents of all seeds
+    are alike, is a dash.
 
     Args:
         lines: the table of the scoreboard.
@@ -108,7 +109,7 @@ def scoreboard_table(
         for at, cell in enumerate(cells)
         if cell is not None
         for _, low, high in [cell]
-        if low < 0 or high > 100
+        if low < 0 or high > 100 or low == high
     }
     for row, name in names.items():
         found[name] += [_ahead(lines, row, *column) for column in ahead]
@@ -121,18 +122,20 @@ def scoreboard_table(
         head=head,
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
         "and 64 held-out documents; ± is half of a 95 % interval over seeds and documents"
-        + ("; where ± would pass 0 or 100, the two ends stand instead." if ends else ".")
+        + ("; where ± would pass 0 or 100, the two ends stand instead; a dash where all are alike." if ends else ".")
         + " Differences are taken document by document, so the last column is the surest." * bool(ahead),
     )
     return replace(shown, below={**shown.below, **ends})
 
 
 def _ends(low: float, high: float) -> str:
-    """The ends of an interval that was cut at 0 or at 100: with a decimal where it is narrow.
+    """The ends of an interval that was cut at 0 or 100: with a decimal where it is narrow, a dash if it has no width.
 
-    >>> _ends(0.0, 0.31), _ends(17.1, 94.7), _ends(97.24, 100.0)
-    ('0–0.3', '17–95', '97.2–100')
+    >>> _ends(0.0, 0.31), _ends(17.1, 94.7), _ends(97.24, 100.0), _ends(0.0, 0.0)
+    ('0–0.3', '17–95', '97.2–100', '–')
     """
+    if low == high:
+        return "–"
     digits = 1 if high - low < 5 else 0
     return "–".join(f"{end:.0f}" if end in (0, 100) else f"{end:.{digits}f}" for end in (low, high))
 

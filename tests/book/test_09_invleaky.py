@@ -773,7 +773,7 @@ def test_the_dials_promise_no_red():
     assert not any(dial.new > 0 for dial in bent)
     notes = re.findall(r"</b><span>(.*?)</span>", rl.figures.invleaky_dials()._repr_html_())
     assert notes == ["5 hands met new angles", "none out of range"]
-    assert ">range of angles that training showed<" in rl.figures.invleaky_dials()._repr_html_()
+    assert "blue is their range in training, not every angle within it." in LESSON
 
 
 def test_steps_at_test():
