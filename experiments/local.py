@@ -54,7 +54,8 @@ ROWS: dict[str, Method] = {
 # "window" in METHODS is a window at test after RoPE in training; here the window is there in training too.
 TRAIN: dict[str, Plan] = {name: row.train for name, row in ROWS.items()} | {"window": ROWS["window"].test}
 SWAPS = {"start": recall.START, "newline": ord("\n"), "e": ord("e"), "its own": None}  # None: the text's own byte
-FIT_STEPS = 120  # of the learned sinks: four texts of 256 bytes each
+FITTED = ("sink", "sink and value", "gain", "temperature")  # what a number for each head can be
+FIT_STEPS = 120  # of these: four texts of 256 bytes each
 HYBRIDS = ("hwfa-w16", "hwfa2-w16-logn")  # its trainings that lose a part at test
 WITHOUT_START = "rope without start"  # the same training as "rope", but no start byte: has it a sink?
 
@@ -229,44 +230,50 @@ def first_values(model: byte_lm.ByteLM) -> list[Tensor]:
     return values
 
 
-def attend_with_sink(sinks: Tensor, values: Sequence[Tensor] | None) -> Callable[..., Tensor]:
-    """Attention with a learned sink: a number for each layer and head, with no value or with one. Layers in turn."""
-    layers = cycle(range(len(sinks)))
+def attend_with(what: str, numbers: Tensor, values: Sequence[Tensor]) -> Callable[..., Tensor]:
+    """Attention with one of ``FITTED``: a number for each layer and head. Layers in turn."""
+    layers = cycle(range(len(numbers)))
 
     def attend(q: Tensor, k: Tensor, v: Tensor, row: Scheme) -> Tensor:
         n = next(layers)
+        number = numbers[n].unsqueeze(-1)  # (heads, 1): the same for every query
+        if what == "temperature":
+            return attention(number.exp().unsqueeze(-1) * q, k, v, row)
         out, lse = attention(q, k, v, row, return_lse=True)
-        left = torch.sigmoid(lse - sinks[n].unsqueeze(-1)).unsqueeze(-1)
-        return left * out if values is None else left * out + (1 - left) * values[n]
+        if what == "gain":
+            return number.exp().unsqueeze(-1) * out
+        left = torch.sigmoid(lse - number).unsqueeze(-1)
+        return left * out if what == "sink" else left * out + (1 - left) * values[n]
 
     return attend
 
 
 def learned_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     """Is a number enough of a sink? A window that loses the start byte, and for each head a number that is fitted on
-    training text while all weights stay: with no value, and with the value of the start byte."""
+    training text while all weights stay: a learned sink with no value, and with the value of the start byte. The
+    controls are as many numbers that are no sink: a gain of each head's output, and a factor of its scores."""
     model = trained_model(models, "rope", seed)
     model.requires_grad_(False)
     reader: Any = recall.started(model)
     plan = (scheme("window", dim=DIM, visible_window=WINDOW),) * 2
+    values = first_values(model)
     rows = []
-    for with_value in (False, True):
-        values = first_values(model) if with_value else None
-        sinks = torch.zeros(CONFIG.layers, CONFIG.heads, requires_grad=True)
+    for what in FITTED:
+        numbers = torch.zeros(CONFIG.layers, CONFIG.heads, requires_grad=True)  # gains and temperatures of 1
         steps = models.steps or FIT_STEPS
-        optimizer = torch.optim.Adam([sinks], lr=0.3)
+        optimizer = torch.optim.Adam([numbers], lr=0.3)
         down = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.02, steps)
         for some in islice(byte_lm.batches(training_text(), replace(CONFIG, length=256, batch=4), seed), steps):
-            scores = reader(some[:, :-1], plan, attend_with_sink(sinks, values))
+            scores = reader(some[:, :-1], plan, attend_with(what, numbers, values))
             loss = F.cross_entropy(scores.transpose(1, 2), some[:, 1:])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             down.step()
-        attend = attend_with_sink(sinks.detach(), values)
-        found = [[round(value, 2) for value in layer] for layer in sinks.tolist()]
+        attend = attend_with(what, numbers.detach(), values)
+        found = [[round(number, 2) for number in layer] for layer in numbers.tolist()]
         loss_long = measure(reader, windows, LENGTH, plan, attend=attend)["loss"]
-        rows.append({"seed": seed, "value": with_value, "sinks": found, "loss": loss_long})
+        rows.append({"seed": seed, "fitted": what, "numbers": found, "loss": loss_long})
     return rows
 
 
