@@ -869,6 +869,15 @@ def test_how_often_training_shows_what_is_far():
     assert 0.5 < formula[JUMP] < 0.6
     said = f"shows {far} or more in {100 * formula[JUMP]:.0f} % of the texts, that of equal means in"
     assert f"{said} {100 * formula['equal-mean']:.1f} %;" in DEEPER
+    wanted = [mean(63 + jump >= 400 for jump in range(512 - 64 + 1)), math.exp(-400 / 63)]
+    said = f"{100 * formula[JUMP]:.0f} % of the texts. Equal means need a step of $256/63$: $e^{{-256/63}}$, or"
+    assert f"which 256 of 449 jumps are: {said} {100 * formula['equal-mean']:.1f} %." in LESSON
+    assert "At 400 it is {:.0f} % and {:.1f} %.".format(*(100 * share for share in wanted)) in LESSON
+    subset = rung.rows["random-positions"].method.train_positions
+    assert subset is not None
+    drawn = subset(rung.train_length, batch=2000, generator=generator())
+    assert (drawn[:, -1] - drawn[:, 0] >= far).all()  # "in practically every text"
+    assert "the decoder's random subset, of 1,024, shows 256 in practically every text, and finds no needle." in LESSON
     assert gaps["equal-mean"].min().item() >= far / 63 > 4  # none is nearer
     assert (gaps[JUMP] == 1).double().mean().item() == pytest.approx(62 / 63, abs=1e-3)
 
