@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import combinations
 from secrets import randbits
+from statistics import fmean
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rope_lessons.exercises import NO_ORDER, Exercise, Lab, NotAnswered, WrongKind
+from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
 from rope_lessons.random_positions import random_positions, skip_positions
 
 
@@ -44,9 +44,8 @@ def _pairs(distance: int, length: int, max_length: int) -> float:
     return (max_length - distance) * length * (length - 1) / (max_length * (max_length - 1))
 
 
-def _unseen(draws: Sequence[Sequence[float]], length: int) -> list[int]:
-    shown = {abs(a - b) for text in draws for a in text for b in text}
-    return [d for d in range(1, length) if d not in shown]
+def _often(draws: Tensor, distance: float) -> float:
+    return (draws[:, -1] - draws[:, 0] >= distance).double().mean().item()
 
 
 LAB_TOKENS, LAB_LENGTH, LAB_TEXTS = 64, 512, 3000
@@ -133,28 +132,19 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "give increasing numbers": lambda generator: [0] * 64,
         },
     ),
-    "unseen": Exercise(
-        reference=_unseen,
-        cases=[([[0, 1, 2]], 5), ([[0, 1, 2], [0, 5, 7]], 8), ([[0, 2.5, 5]], 6), ([[0, 3], [10, 11]], 5), ([], 3)],
+    "often": Exercise(
+        reference=_often,
+        cases=[(torch.tensor([[0, 1, 2, 7], [3, 4, 5, 8], [5, 7, 8, 9.5]]), distance) for distance in (3, 4.5, 5, 7)],
         mistakes={
-            NO_ORDER: lambda draws, n: set(_unseen(draws, n)),
-            "distances arise within one text: you took pairs from different texts": (
-                lambda draws, n: _unseen([[p for text in draws for p in text]], n)
+            "at least: a pair at exactly this distance counts": lambda x, d: _often(x, d + 1e-3),
+            "all pairs of a text count, not only neighbours": lambda x, d: (x.diff().amax(1) >= d).double().mean(),
+            "count texts, not pairs": lambda x, d: fmean(
+                _often(x[:, [i, j]], d) for i, j in combinations(range(x.shape[1]), 2)
             ),
-            "only whole distances count, and 2.5 is not 2: do not round": (
-                lambda draws, n: [
-                    d for d in range(1, n) if d not in {int(abs(a - b)) for text in draws for a in text for b in text}
-                ]
+            "a text need not begin at 0: ask for a distance, not a position": lambda x, d: (
+                (x[:, -1] >= d).double().mean()
             ),
-            "these are positions that no token had; ask for distances": (
-                lambda draws, n: [d for d in range(1, n) if d not in {p for text in draws for p in text}]
-            ),
-            "all pairs of a text count, not only neighbours": (
-                lambda draws, n: [
-                    d for d in range(1, n) if d not in {b - a for text in draws for a, b in pairwise(text)}
-                ]
-            ),
-            "a text of L tokens has distances up to L - 1: leave L out": lambda draws, n: _unseen(draws, n + 1),
+            "a share: divide by the number of texts": lambda x, d: len(x) * _often(x, d),
         },
     ),
     "mean": Exercise(
