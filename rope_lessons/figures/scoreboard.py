@@ -301,8 +301,8 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
             "Changed": {knob: knob for knob in KNOBS},
         },
         head="method",
-        caption="Percent right. Over a window: points of far copies more than the same weights get with windows of 64 "
-        "in every layer, bold where that is sure over two seeds or more. Grey rows are controls. A click on a head "
+        caption="Percent right. Over a window: points of far copies more than the same weights get if no layer sees "
+        "over 64 bytes, bold where that is sure over two seeds or more. Grey rows are controls. A click on a head "
         "sorts, one on a name shows intervals and lesson.",
     )
 
