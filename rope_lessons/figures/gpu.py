@@ -180,7 +180,7 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         axis.set_title(f"{name}, forward and backward, one head")
         for side, color, marker, label in (
             ("eager", RED, "s", "two matrices"),
-            ("rerope", BLUE, "o", "two calls, merged"),
+            ("rerope", BLUE, "o", "merged calls"),
             ("rope", GREY, "^", "plain RoPE, one call"),
         ):
             peaks = {row["length"]: row.get(f"{side}_megabytes") for row in rows}
