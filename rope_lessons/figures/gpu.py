@@ -35,7 +35,6 @@ from rope_lessons.stored import DATA
 
 __all__ = [
     "gpu_cut",
-    "gpu_hierarchy",
     "gpu_memory",
     "gpu_peak",
     "gpu_ratios",
@@ -125,39 +124,6 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
     return figure, alt
 
 
-LEVELS = {"HBM,\n80 GiB": 3.35, "L2 cache,\n50 MiB": 12.0, "SRAM of all\n132 cores": 31.0}  # TB/s of an H100
-
-
-def tile_need(queries: int) -> float:
-    """Bytes a second that keep the tensor cores busy, when all keys and values come for each tile of queries."""
-    return CARD.flops / queries  # in 16 bits a tile does as many FLOPs per byte as it has queries
-
-
-@styled
-def gpu_hierarchy() -> tuple[MatplotlibFigure, str]:
-    """Bytes a second that the memories of an H100 give, and that tiles of queries take."""
-    figure, axis = new_figure(height=2.9)
-    for place, rate in enumerate(LEVELS.values()):
-        axis.barh(place, rate, height=0.55, color=(ORANGE, SKY, BLUE)[place])
-        axis.text(rate + 0.2, place, f"{rate:g}", va="center")
-    for queries in (128, 64):
-        need = tile_need(queries) / 1e12
-        axis.plot([need, need], [2.5, -0.6], color=RED, linewidth=1.5, linestyle="--")  # its name stands above
-        side = "right" if queries > 64 else "left"  # so that on a phone they stand apart
-        axis.text(need, -0.75, f"tiles of {queries}", ha=side, va="bottom", color=RED, fontsize=12)
-    axis.set_yticks(range(len(LEVELS)), list(LEVELS))
-    axis.set_ylim(2.5, -1.0)
-    axis.set_xlim(0, 33)
-    axis.set_xlabel("terabytes per second, H100")
-    axis.grid(False)
-    said = ", ".join(f"{name.replace(chr(10), ' ')}: {rate:g}" for name, rate in LEVELS.items())
-    needs = ", ".join(f"{tile_need(n) / 1e12:.1f} for tiles of {n} queries" for n in (128, 64))
-    alt = f"""Bars of terabytes per second that the memories of an H100 give. {said}. Dashed lines mark what keeps its
-        tensor cores busy: {needs}. The line for tiles of 128 lies beyond the bar of HBM and within that of the L2
-        cache."""
-    return figure, alt
-
-
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
@@ -214,7 +180,7 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
         axis.set_title(f"{name}, forward and backward, one head")
         for side, color, marker, label in (
             ("eager", RED, "s", "two matrices"),
-            ("rerope", BLUE, "o", "two calls, merged"),
+            ("rerope", BLUE, "o", "merged calls"),
             ("rope", GREY, "^", "plain RoPE, one call"),
         ):
             peaks = {row["length"]: row.get(f"{side}_megabytes") for row in rows}
