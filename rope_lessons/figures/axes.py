@@ -85,9 +85,9 @@ def picture_kernels(side: int = 28) -> tuple[MatplotlibFigure, str]:
     below, corner = ([float(seen[place]) for seen in found.values()]
                      for place in ((middle + 1, middle), (middle + 4, middle + 4)))  # fmt: skip
     return figure, (
-        f"Heat maps of a picture of {side} by {side} pixels, darker where a pixel scores higher with the one in "
-        "the middle. Read line by line: a dark streak to the left and right, and hardly anything above and below. A "
-        "row and a column: a cross with a dark middle. Slanted hands: a round spot. The pixel right below the middle "
+        f"Heat maps of a picture of {side} by {side} pixels, bluer where a pixel scores higher with the one in "
+        "the middle. Read line by line: a blue streak to the left and right, and hardly anything above and below. A "
+        "row and a column: a cross with a blue middle. Slanted hands: a round spot. The pixel right below the middle "
         f"scores {spoken(below, 2)}; one that is 4 down and 4 to the right {spoken(corner, 2)}."
     )
 
@@ -98,8 +98,8 @@ def axes_dials(columns: int = 28, dim: int = 16, base: float = 100.0) -> Dials:
     rows = [
         DialRow("By line: right", ladder, 1, hands=(1, 0), note="1 step"),
         DialRow("By line: down", ladder, columns, hands=(columns, 0), note=f"{columns} steps"),
-        DialRow("Two axes: right", axial[1], 1, hands=(1, 0), note="hands 4 to 7"),
-        DialRow("Two axes: down", axial[0], 1, hands=(1, 0), note="hands 0 to 3"),
+        DialRow("Two axes: right", axial[1], 1, hands=(1, 0), note="pairs 4 to 7"),
+        DialRow("Two axes: down", axial[0], 1, hands=(1, 0), note="pairs 0 to 3"),
     ]
     return Dials(rows, ladder, None)
 
@@ -243,7 +243,7 @@ def picture_diagonals(reach: int = 3) -> tuple[MatplotlibFigure, str]:
     return figure, (
         f"Heat maps of scores, {side} by {side} pixels around the one that asks. Hands of one axis: a symmetric "
         f"pattern, the same on both diagonals, {up[0]:.2f} and {down[0]:.2f} at the upper corners. One slanted hand: "
-        f"a dark stripe along the diagonal from the upper left, {up[1]:.2f} and {down[1]:.2f}."
+        f"a blue stripe along the diagonal from the upper left, {up[1]:.2f} and {down[1]:.2f}."
     )
 
 

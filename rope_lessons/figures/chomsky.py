@@ -90,7 +90,7 @@ def chomsky_needs(
         rows = [[i + 1 for i in range(length) if row[i]] for row in matrix.tolist()]
         said.append(f"{name.replace('_', ' ')}: " + "; ".join(" ".join(map(str, row)) for row in rows))
     axes[-1].set_xlabel("input symbol")
-    alt = f"""For {len(tasks)} tasks on {length} symbols, which input symbol can change which output token: a dark cell.
+    alt = f"""For {len(tasks)} tasks on {length} symbols, which input symbol can change which output token: a blue cell.
         Row by row of the output, the input symbols that matter. {". ".join(said)}."""
     return figure, alt
 
@@ -342,7 +342,7 @@ def chomsky_ladder(
         side.set_visible(False)
     alt = f"""A table of colours: tasks in rows, networks in columns. A number is the mean accuracy beyond the training
         lengths as a percentage of the way from a blind predictor, 0, to all right, 100, of the best seed; the more,
-        the darker, and in full colour from 90 on, with the number of seeds that get there where not all do. A cross
+        the bluer, and in full colour from 90 on, with the number of seeds that get there where not all do. A cross
         marks what was not even learned at the lengths of training. {". ".join(said)}."""
     return figure, alt
 
@@ -422,7 +422,7 @@ def chomsky_home(rows: Sequence[Row], tasks: Mapping[str, str], beyond: int) -> 
 
 @styled
 def chomsky_followed(shares: Mapping[int, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
-    """How often the answer turns over with each symbol, by length: the more often, the darker a cell."""
+    """How often the answer turns over with each symbol, by length: the more often, the bluer a cell."""
     figure, axis = new_figure(height=0.6 + 0.42 * len(shares))
     for y, (length, row) in enumerate(shares.items()):
         for i, share in enumerate(row):
@@ -440,8 +440,8 @@ def chomsky_followed(shares: Mapping[int, Sequence[float]]) -> tuple[MatplotlibF
             for n, row in shares.items())  # fmt: skip
     return (
         figure,
-        f"""Rows of cells, a cell for each symbol of a string, dark where turning it over turns the answer.
-        Dark are, {"; ".join(told)}.""",
+        f"""Rows of cells, a cell for each symbol of a string, blue where turning it over turns the answer.
+        Blue are, {"; ".join(told)}.""",
     )
 
 

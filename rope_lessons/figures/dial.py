@@ -630,7 +630,7 @@ def position_explorable(
               f"<div>cos <i>{_signed(math.cos(angle))}</i></div>")
         for t, (dial, angle) in enumerate(zip(found, angles, strict=True))
     )  # fmt: skip
-    caption = """The dark wedge, and the angle below each dial, is what one token turns the hand by. The ring shows how
+    caption = """The small wedge, and the angle below each dial, is what one token turns the hand by. The ring shows how
         far the hand has come."""
     alt = f"""{len(found)} dials, from fast to slow, with a slider for the position. At position {position} the hands
         point to {", ".join(_degrees(dial.hands[0]) for dial in found)}; below each dial stand its sine and its cosine,

@@ -71,6 +71,7 @@ def test_a_base_for_each_head():
 def test_remedies_on_the_scoreboard():
     rows = ("alibi", "sandwich", "rerope-w32", "rerope-w32-logn-test")
     assert [round(percent(row, "needle", 512)) for row in rows] == [58, 51, 27, 88]
+    assert [BOARD.where(rung="small", row=row)["seeds"][0] for row in rows] == [3, 3, 5, 5]
     assert all(percent(row, "natural", 512) > percent("rope", "natural", 512) + 20 for row in rows)
     assert all(percent(row, "needle", 64) > 90 for row in rows)
 
