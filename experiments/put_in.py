@@ -51,6 +51,8 @@ def recipes() -> dict[str, Plan]:
         "control: YaRN in 2, RoPE elsewhere": (rope, yarn, yarn, rope),
         "control: ReRoPE in 2, RoPE elsewhere": (rope, bent, bent, rope),
         "control: windows, no positions in the last": (near, near, near, bare),
+        "control: ReRoPE in all layers": (bent,) * 4,
+        "control: ReRoPE in all layers, log n†": (bent.replace(scale=log),) * 4,
         "control: YaRN in all, windows in the rest": (outer, yarn, yarn, outer),
         "control: Devstral 2 without its factor": (late.replace(rotary_scale=1.0),) * 4,
         "control: nothing changed": (rope,) * 4,

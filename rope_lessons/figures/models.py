@@ -275,12 +275,13 @@ class ModelGallery:
         )
 
     def _group(self, title: str, of: Sequence[Released]) -> str:
-        """A picture for each model; a single one where all layers of all of them are drawn alike."""
+        """A picture for each model; a single one where all are drawn alike."""
         alike = len({_bar(layer, 0) + _turning(layer) for model in of for layer in model.layers}) == 1 < len(of)
         one = f'<div class="rl-one">{_strip(of[0].layers[:1] * 32, alike_said(of))}</div>' if alike else ""
         cards = "".join(self._card(model, not alike) for model in of)
         count = f": {len(of)} models" if alike else ""
-        return f"<p>{html.escape(title)}{count}</p>{one}<ul{' class=rl-alike' if alike else ''}>{cards}</ul>"
+        cards = f"<ul{' class=rl-alike' if alike else ''}>{cards}</ul>"
+        return f"<p>{html.escape(title)}{count}</p>{one}{'' if alike and title.endswith('given') else cards}"
 
     def _card(self, model: Released, drawn: bool) -> str:
         strip = _strip(model.layers, said(model)) if drawn else ""
@@ -300,12 +301,12 @@ def said(model: Released) -> str:
 
 
 def alike_said(of: Sequence[Released]) -> str:
-    """In words, the one picture of models whose layers are all alike."""
+    """In words, the one picture of models that are drawn alike."""
     return f"{len(of)} models, in each of which all layers look the same: {', '.join(model.name for model in of)}"
 
 
 def _in_short(model: Released) -> str:
-    """Its longest window and its largest base; and what else no bar shows."""
+    """Its longest window, its largest base, and what else no bar shows."""
     near = max((layer.size or 0 for layer in model.layers), default=0)
     base = max((layer.base or 0 for layer in model.layers), default=0)
     kinds = {label(layer.turns) for layer in model.layers if layer.turns not in (None, "rope")}
@@ -329,10 +330,9 @@ def models_gallery(names: Sequence[str] | None = None) -> ModelGallery:
     groups = {title: [model.name for model in chosen if _group(model) == title] for title in GROUPS}
     return ModelGallery(
         {title: found for title, found in groups.items() if found},
-        "A bar is a layer, the first on the left: tall if it sees everything, short if it sees a window, short and "
-        "split if it sees its own block of tokens. Of the rules, "
-        "proportional turns only the fastest quarter of the pairs (p-RoPE, chapter 14), dynamic NTK raises the base as "
-        "the text grows, M-RoPE gives every pair one of three axes.",
+        "A bar is a layer, the first on the left: tall if it sees everything. Of the rules, proportional turns only "
+        "the fastest quarter of the pairs (p-RoPE, chapter 14), dynamic NTK raises the base as the text grows, M-RoPE "
+        "gives every pair one of three axes.",
     )
 
 
@@ -383,13 +383,13 @@ def models_table() -> SortableTable:
     kinds = sorted({kind for row in rows for kind in row.tags["Frequencies"]})
     return SortableTable(
         "models-table",
-        ("before, k", "claimed, k", "base, k", "near, %", "no pos., %"),
+        ("before, k", "allowed, k", "base, k", "near, %", "no pos., %"),
         tuple(rows),
         by=1,
         filters={"Frequencies": {kind: kind for kind in kinds}, "Plan": {"yes": "yes", "no": "refused"}},
-        caption="Lengths in 1,024 tokens: before anything was done for longer texts, and the longest that the source "
-        "names. Base in thousands, the largest of the layers. Near: layers that see a window or a block. No pos.: "
-        "layers without positions. A click on a name shows the file.",
+        caption="Lengths in 1,024 tokens: before the file’s rule, or as its makers say; and the longest that the "
+        "source allows, where makers may claim less. Base in thousands, the largest of the layers. Near: layers that "
+        "see a window or a block. No pos.: layers without positions. A click on a name shows the file.",
         head="model",
         digits=0,
     )
@@ -481,7 +481,7 @@ def seen_far(model: Released) -> bool:
 
 @styled
 def models_bases() -> tuple[MatplotlibFigure, str]:
-    """The largest base of each model against the longest text that is claimed, and the base that turns just once.
+    """The largest base of each model against the longest text that is allowed, and the base that turns just once.
 
     Filled where slow hands turn in a layer that sees everything, hollow where there is no such layer.
     """
@@ -507,7 +507,7 @@ def models_bases() -> tuple[MatplotlibFigure, str]:
         axis.scatter(*zip(*places, strict=True), s=sizes, marker=marker, edgecolors=color, linewidths=1.5,
                      facecolors=color if far else "none", zorder=3)  # fmt: skip
         if far:
-            total = sum(count for (other, _), those in found.items() if other == name for count in those.values())
+            total = sum(those.total() for (other, _), those in found.items() if other == name)
             axis.plot([], [], marker, color=color, label=f"{name}: {total} models")
     axis.plot([], [], "o", color=GREY, markerfacecolor="none", label="hollow: no slow hand turns far", markersize=9)
     lengths = [2**power for power in range(15, 24)]
@@ -519,18 +519,17 @@ def models_bases() -> tuple[MatplotlibFigure, str]:
     axis.set_xticks([2**power for power in ticks], list(ticks.values()))
     axis.set_ylim(4e3, 5e7)
     axis.minorticks_off()
-    axis.set_xlabel("longest text that is claimed, tokens")
+    axis.set_xlabel("longest text that is allowed, tokens")
     axis.set_ylabel("base")
     legend_below(figure, axis, columns=1)
-    alt = f"""The base of {sum(map(Counter.total, found.values()))} models against the longest text that is claimed, on
-        logarithmic scales. Bases grow with the lengths. A dashed line shows the base with which the slowest of 64 pairs
-        turns just once. All models are above it but {", ".join(below)}. Hollow marks, for models in which no slow hand
-        turns far: {", ".join(hollow)}."""
+    alt = f"""The base of {sum(map(Counter.total, found.values()))} models against the longest text that is allowed, on
+        logarithmic scales. A dashed line shows the base with which the slowest of 64 pairs turns just once. All
+        models are above it but {", ".join(below)}. Hollow marks, where no slow hand turns far: {", ".join(hollow)}."""
     return figure, alt
 
 
 def share_read(model: Released) -> float:
-    """Keys that a step reads at the claimed length, as a share of what full layers would read. Of chunks the mean."""
+    """Keys that a step reads at the allowed length, as a share of what full layers would read. Of chunks the mean."""
     assert model.claimed is not None
     read = {"all": lambda size: 1.0, "none": lambda size: 0.0, "window": lambda size: size / model.claimed,
             "chunk": lambda size: (size + 1) / 2 / model.claimed}  # fmt: skip
@@ -539,7 +538,7 @@ def share_read(model: Released) -> float:
 
 @styled
 def models_reads() -> tuple[MatplotlibFigure, str]:
-    """What a step of decoding reads at the claimed length, for the models that do not read everything."""
+    """What a step of decoding reads at the allowed length, for the models that do not read everything."""
     shares = {name: 100 * share_read(model) for name, model in models().items() if model.claimed is not None}
     shares = {name: share for name, share in sorted(shares.items(), key=lambda pair: pair[1]) if share < 100}
     figure, axis = new_figure(height=0.8 + 0.36 * len(shares))
@@ -549,7 +548,7 @@ def models_reads() -> tuple[MatplotlibFigure, str]:
     axis.set_xlim(0, 105)
     axis.set_xlabel("keys that a step reads, %")
     axis.grid(visible=False, axis="y")
-    alt = f"""Keys that a step of decoding reads at the claimed length, in percent of what it would be if each layer saw
+    alt = f"""Keys that a step of decoding reads at the allowed length, in percent of what it would be if each layer saw
         everything, one bar for each model: {"; ".join(f"{name} {share:.0f}" for name, share in shares.items())}."""
     return figure, alt
 
@@ -582,7 +581,7 @@ def models_put_in(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigur
 
 @styled
 def models_extended(rows: Sequence[Mapping[str, Any]], trained: int) -> tuple[MatplotlibFigure, str]:
-    """Loss and needles against the length of the text, a line for each plan.
+    """Loss and needles against the length, a line for each plan.
 
     Args:
         rows: of :func:`rope_lessons.models.pretrained.measure`.

@@ -1,6 +1,6 @@
 """A table of many rows, as HTML: sorted by a click on a head, filtered by labelled buttons, a row opened by its name.
 
-Without the script it is a plain table with every row. Chapter 12.
+Without the script it is a plain table with every row.
 """
 
 from __future__ import annotations
@@ -165,14 +165,14 @@ class SortableTable:
   const update = () => {{
     const value = Object.fromEntries(lists.map((l) => [l.name, JSON.parse(l.value)]));
     buttons.forEach((b) => {{ if (b.getAttribute("aria-pressed") === "true") value[b.name] = JSON.parse(b.value); }});
-    let shown = 0;
+    let shown = 0, all = 0;
     for (const [row, more] of pairs) {{
       const tags = JSON.parse(row.dataset.row);
       const on = Object.entries(value).every(([name, one]) => one === "{EVERY}" || (tags[name] || []).includes(one));
-      row.hidden = !on; shown += on;
+      row.hidden = !on; shown += on; all += value.list !== "short" || tags.list.length;
       more.hidden = !on || row.querySelector("button").getAttribute("aria-expanded") !== "true";
     }}
-    count.textContent = shown ? `${{shown}} of ${{pairs.length}} rows` : "No row is all of that: choose any again.";
+    count.textContent = shown ? `${{shown}} of ${{all}} rows` : "No row is all of that: choose any again.";
   }};
   for (const [row, more] of pairs) row.querySelector("button").addEventListener("click", (event) => {{
     const open = event.currentTarget.getAttribute("aria-expanded") !== "true";

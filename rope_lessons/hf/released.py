@@ -81,8 +81,8 @@ class Released:
         what: ``"config"`` for keys and values of a config file, ``"translated"`` for the same settings under the names
             of another program.
         sources: where they were read; the first has the config.
-        trained: the length before anything was done for longer texts, as the sources have it; None where they do not.
-        claimed: the longest text that the sources name.
+        trained: the length that a rule starts from, or of training; None where no source has it.
+        claimed: the longest text that the sources allow.
         config: the keys about positions, in Hugging Face's spelling.
         filled: what the class of transformers computes from them and the file leaves out.
         outside: what the five knobs do not say, in words, by its name.

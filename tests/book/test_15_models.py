@@ -153,8 +153,9 @@ def test_numbers_of_models_in_the_text() -> None:
     nothing_else = [name for name in raised if {layer.turns for layer in plain[name].layers} <= {"rope", "mrope"}
                     and {layer.sees for layer in plain[name].layers} == {"all"}]  # fmt: skip
     assert (len(raised), len(nothing_else)) == (10, 6)
-    assert "Ten of them raised the base, and six of these did nothing else for length. (Mistral v0.1 has wind" in LESSON
-    assert "Eleven of the files that change no frequencies claim 32k to 256k" in LESSON
+    assert "Ten of these files have a base above 10,000, and six of the ten have nothing else for length." in LESSON
+    assert "(Mistral v0.1 has windows instead.)" in LESSON
+    assert "Eleven of the files that change no frequencies allow 32k to 256k" in LESSON
     assert max(plain[name].claimed or 0 for name in far) == 262_144
     assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
     assert len(families(with_idea("nope"))) == 5
@@ -172,13 +173,16 @@ def test_numbers_of_models_in_the_text() -> None:
         for name, model in MODELS.items()
         if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)
     ]
-    assert len({*with_idea("larger base"), *rules}) == 34
-    assert "by a rule or by a base above 10,000 | {doc}`3 <03_radix>`, {doc}`5 <05_circles>` | 34 |" in LESSON
+    assert (len(rules), len({*with_idea("larger base")} - {*rules})) == (17, 17)
+    assert "| slow hands: 17 by a rule, 17 by a base above 10,000 alone | {doc}`3 <03_radix>`, {doc}`5 <05_c" in LESSON
+    assert "{doc}`5 <05_circles>` | 34 |" in LESSON
     assert [name for name in MODELS if {"log n", "dynamic-ntk"} <= MODELS[name].ideas] == ["Qwen 1.8B"]
     assert "the first Qwen has it together with dynamic NTK. No later file here has log n." in DEEPER
     assert not any(
         layer.turns is None and layer.sees in ("window", "chunk") for m in MODELS.values() for layer in m.layers
     )
+    assert all(MODELS[name].outside for name in ("Llama 4 Scout", "Qwen3-Next 80B-A3B"))  # no knob holds what they do
+    assert "So what the knobs show of length is in the other three; the row *outside* names the rest." in LESSON
     assert "None of the 42 does the reverse, whose far layers would meet every new distance." in LESSON
     assert "Command A, Llama 4 and EXAONE 4 have the shape of Command R7B, three makers" in LESSON
     for name in with_idea("hwfa"):
@@ -210,7 +214,15 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
             assert any(layer.turns not in (None, "rope") for layer in model.layers)
     rules = [{layer.turns for layer in MODELS[name].layers} - {None} for name in below]
     assert rules == [{"longrope"}] * 2 + [{"yarn"}] * 2 + [{"llama3"}]
-    assert "All five models below **slow their hands** by a rule; Llama 4, besides, turns only within blocks" in LESSON
+    assert "Five models are below by what their sources allow" in LESSON
+    assert "and all five **slow their hands** by a rule; Llama 4, besides, turns only within blocks" in LESSON
+    claims = {"DeepSeek-V2 Lite": 32_768, "DeepSeek-V3": 131_072}  # the makers' pages, which the deeper page links
+    assert [figures.turns_once(length) > 1e4 for length in claims.values()] == [False, True]
+    assert (
+        {MODELS[name].claimed for name in claims} == {163_840} == {40 * (MODELS[name].trained or 0) for name in claims}
+    )
+    assert "(DeepSeek-V2 Lite's makers claim 32k, which is above: {doc}`deeper/15_models`)" in LESSON
+    assert "Both files allow 163,840 positions, forty times 4,096. The makers claim less: 32k for [V2 Lite]" in DEEPER
     assert {layer.size for layer in MODELS["Llama 4 Scout"].layers if layer.turns} == {8192}
     assert below == ["Phi-3.5 mini", "Phi-4 mini", "DeepSeek-V2 Lite", "DeepSeek-V3", "Llama 4 Scout"]
     changed = [name for name, model in MODELS.items()
@@ -263,6 +275,15 @@ def test_only_pi_needs_no_length_before() -> None:
     assert gemma.trained is None
     assert not any("original" in key for key in gemma.config)
     assert "PI's rule has no turns in it, so Gemma 3's file names no length before." in DEEPER
+
+
+def test_a_length_before_is_that_of_a_rule_or_of_the_makers() -> None:
+    """No rule starts from Phi-4's; three lengths are the makers' own words."""
+    named = [name for name, model in MODELS.items() if model.trained is not None]
+    said = [name for name in named if {layer.turns for layer in MODELS[name].layers} <= {None, "rope"}]
+    assert said == ["SmolLM 135M", "Qwen3 8B", "SmolLM3 3B"]
+    assert MODELS["Phi-4 14B"].trained is None
+    assert "the length that its rule starts from (`original_max_position_embeddings`, the first Qwen's" in DEEPER
 
 
 def test_gemma_3() -> None:
@@ -330,6 +351,11 @@ def test_a_base_in_steps() -> None:
     assert "SmolLM3 was trained on at 32k with a base of 2 million, then at 64k with 5 million" in LESSON
     assert "long_context_4k_to_32k.yaml) has 2 million. Both have 5 million at 64k" in DEEPER
     assert "The account's 128k need YaRN on top" in DEEPER
+    assert {layer.sees for layer in smol.layers} == {"all"}
+    assert (
+        "SmolLM3 has no windows. In our small model log n† takes ReRoPE in all layers from 27 % of the needles to 88"
+        in (LESSON)
+    )
     assert "For this length SmolLM3's makers name YaRN; we ran neither." in LESSON
     assert "rl.hf.advise(smol.config, 131_072)" in LESSON
 
@@ -404,13 +430,13 @@ def of_the_page() -> dict[str, list[rl.Scheme]]:
 
 
 def test_the_page_has_the_recipes_that_were_measured() -> None:
-    """Nine of the nineteen; the deeper page has all of them."""
+    """Ten of the twenty-one; the deeper page has all of them."""
     measured = {row["recipe"]: row["layers"] for row in PUT_IN["rows"]}
     assert {name: [repr(layer) for layer in plan] for name, plan in recipes().items()} == measured
     shown = {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()}
     assert shown.items() <= measured.items()
-    assert len(measured) - len(shown) == 10
-    assert "and ten more" in DEEPER
+    assert len(measured) - len(shown) == 11
+    assert "and eleven more" in DEEPER
     assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
     assert "one seed, 64 documents, 192 needles. Far copies at 512." in DEEPER
@@ -433,7 +459,10 @@ def test_the_figure_of_the_recipes() -> None:
         assert texts[2 * row : 2 * row + 2] == [name, f"{home:.1f}"]
 
 
-@pytest.mark.parametrize("recipe", ["Olmo 3.1: windows, YaRN in 2 layers", "no maker yet: windows, ReRoPE in 2"])
+@pytest.mark.parametrize(
+    "recipe",
+    ["Olmo 3.1: windows, YaRN in 2 layers", "no maker yet: windows, ReRoPE in 2", "control: ReRoPE in all layers"],
+)
 def test_the_stored_rows_are_what_is_computed(recipe: str) -> None:
     found = live.percent(live.load(), tuple(of_the_page()[recipe]), live.windows(), 512, "far copies")
     assert found == pytest.approx(right(recipe)[2], abs=0.3)
@@ -453,7 +482,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert round(late[needles_home]) == 44
     assert "and finds 3 % of the needles even at 64" in DEEPER
     assert "is best among what is shipped, on needles and on far copies; on all bytes at 512 Mistral's" in DEEPER
-    assert "**Log n†** adds little to ReRoPE or to YaRN." in DEEPER
+    assert "**Log n†** adds little to ReRoPE or to YaRN in the two layers." in DEEPER
     assert round(qwen[needles_home]) == 3
     unscaled = right("control: Devstral 2 without its factor")
     assert (round(unscaled[needles_home]), unscaled[needles]) == (17, 0)
@@ -492,12 +521,19 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert round(window[needles], 1) == 33.3
     inside = right("control: ReRoPE in 2, RoPE elsewhere")
     assert (inside[needles], round(inside[home], 1)) == (0, round(bent[home], 1))
-    assert "the bend and the windows: with RoPE in place of either, none is found. Windows in all layers" in LESSON
-    assert "find only the third that stands right before the question; ReRoPE in all four, 49 %." in LESSON
-    assert "in the two layers, with RoPE in the others, it finds no needle either." in DEEPER
+    assert "keep plain RoPE: with it in the far two, or in the outer two, none is found. In the outer two," in LESSON
+    everywhere, everywhere_log = (right(f"control: ReRoPE in all layers{log}") for log in ("", ", log n†"))
+    assert (round(everywhere[needles]), round(everywhere_log[needles])) == (49, 98)
+    assert inside[needles] < everywhere[needles] < bent[needles]
+    assert "windows do better than a bend: ReRoPE in all four finds 49 % (more with a window of 16," in LESSON
+    shorter = rl.scheme("rerope", dim=32, window=16)
+    assert live.percent(live.load(), shorter, live.windows(), 512, "needle") > everywhere[needles] + 10
+    assert "Windows in all layers find only the third that stands right before the question." in LESSON
+    assert "with RoPE there it finds no needle, with ReRoPE there 49 %." in DEEPER
+    assert "ReRoPE in all four goes from 49 to 98 % with it." in DEEPER
     last = right("control: windows, no positions in the last")
     assert (round(last[home]), last[needles]) == (59, window[needles])
-    assert "in four and last, leaves 59 % of the bytes, and finds no more needles than windows alone" in LESSON
+    assert "in four and the last, leaves 59 % of the bytes at home, and finds no more needles than windows" in DEEPER
     for name in ("Olmo 3.1 32B", "Command A"):
         assert 4 * sum(layer.sees == "all" for layer in MODELS[name].layers) == len(MODELS[name].layers)
     assert MODELS["Command A"].layers[-1].turns is None
@@ -543,16 +579,13 @@ def test_how_many_hands_yarn_spares() -> None:
 
 def test_the_seed_is_a_lucky_one() -> None:
     """ReRoPE in all layers: of this seed, and over five in the scoreboard."""
-    own, texts = live.load(), live.windows()
     board = results("scoreboard")["rows"].where(rung="small", metric="needle", length=512)
-    for scale, row, here, over_five in ((None, "rerope-w32", 49, 27), (rl.LogN(64, clip=True), "rerope-w32-logn-test",
-                                                                       98, 88)):  # fmt: skip
-        bent = rl.scheme("rerope", dim=32, window=32, scale=scale)
-        assert live.percent(own, bent, texts, 512, "needle") == pytest.approx(here, abs=1.5)
+    for log, row, here, over_five in (("", "rerope-w32", 49, 27), (", log n†", "rerope-w32-logn-test", 98, 88)):
+        assert round(right(f"control: ReRoPE in all layers{log}")[-1]) == here
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
     assert "where it has these 49 %, five seeds have 27 on average" in LESSON
-    assert "finds 49 % of the needles, and 98 % with log n†; over five seeds it is 27 and 88 %" in DEEPER
+    assert "Over five seeds these 49 and 98 % are 27 and 88 (" in DEEPER
 
 
 def test_yarn_finds_no_needle_at_home() -> None:
@@ -560,12 +593,17 @@ def test_yarn_finds_no_needle_at_home() -> None:
     small = as_llama(live.load(), length=64)
     text = "".join(bytes(row).decode("latin-1") for row in live.windows().tolist())
     rows = pretrained.measure(
-        small, lambda part: list(part.encode("latin-1")), text, lengths=(64, 512), texts=8, last=64,
+        small, lambda part: list(part.encode("latin-1")), text, lengths=(64, 128, 512), texts=8, last=64,
         wording=(passkey.NEEDLE, passkey.QUESTION),
     )  # fmt: skip
     found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
     assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
-    assert "YaRN stops that and pays at home: no needle even at 64." in LESSON
+    assert [round(row["needles"]) for row in rows if row["name"] == "YaRN 8" and row["length"] > 64] == [0, 8]
+    assert "YaRN stops that in the loss alone: it finds no needle at 64, and 8 % at 512." in LESSON
+    for name in ("RoPE", "ReRoPE"):  # the lines of the right panel that coincide
+        with_log, without = ([row["needles"] for row in rows if row["name"] == name + log] for log in (", log n†", ""))
+        assert with_log == without
+    assert "On the right, lines with and without log n† coincide." in LESSON
     assert {row["needles"] for row in rows if row["name"] == "ReRoPE"} == {100}
     loss = {(row["name"], row["length"]): row["loss"] for row in rows}
     assert abs(loss["ReRoPE", 512] - loss["ReRoPE", 64]) < 0.12
@@ -645,7 +683,9 @@ def test_the_gallery_has_every_model_once() -> None:
             assert f"{title}: {len(of)} models" in shown
             assert len({figures._strip(MODELS[name].layers[:1]) for name in of}) == 1
             assert all(len(set(MODELS[name].layers)) == 1 for name in of)
-    assert all(f"<b>{name}</b>" in shown for name in MODELS)
+    plain = gallery.groups["All layers alike, RoPE with the base it was given"]
+    assert all((f"<b>{name}</b>" in shown) == (name not in plain) for name in MODELS)
+    assert all(name in shown for name in plain)  # of their one picture, in words
     assert all(float(size) >= 12 for size in re.findall(r"font-size:([\d.]+)px", shown))
 
 
@@ -664,6 +704,19 @@ def test_speeds_need_a_length_before() -> None:
     with pytest.raises(ValueError, match="names must be of models with a length before, got 'Gemma 3 4B'"):
         rl.figures.models_speeds({"Gemma 3 4B": ("Gemma 3", "above")})
     assert "Phi-3.5 mini" in rl.figures.models_speeds().alt
+
+
+@pytest.mark.browser
+def test_the_count_is_of_the_rows_that_are_listed(browser: Browser) -> None:
+    """Thirteen are refused, and four of them are among the main ones."""
+    tab = browser.new_page()
+    tab.set_content(figures.models_table()._repr_html_())
+    tab.get_by_role("button", name="refused").click()
+    count = tab.locator(".rl-count")
+    assert count.inner_text() == f"4 of {len(figures.SHORT)} rows"
+    tab.get_by_role("button", name="all 42").click()
+    assert count.inner_text() == "13 of 42 rows"
+    tab.close()
 
 
 @pytest.mark.book
