@@ -668,7 +668,7 @@ def test_without_the_sink_the_others_get_its_share():
 
 
 def test_a_learned_sink_mends_most_of_the_loss():
-    """The stored fit, recomputed from its numbers; a fixed gain does nearly as much, the start byte's value the rest."""
+    """The stored fit, recomputed from its numbers; a fixed gain does nearly as much, the value the rest."""
 
     def over_seeds(fitted):
         found = STORED["learned"].where(fitted=fitted)["loss"]
