@@ -181,7 +181,7 @@ def test_figures_show_what_was_measured_beside_the_predictions(stored: Stored) -
     assert "GPU, forward, predicted from a copy's measured speed (crosses): " in alt
     assert "GPU, forward and backward, predicted from" in alt
     assert f"GPU: {targets.NOT_MEASURED}" not in alt
-    assert "GPU, two calls, merged: 128 MB at 8k" in figures.gpu_peak(None, result).alt
+    assert "GPU, merged calls: 128 MB at 8k" in figures.gpu_peak(None, result).alt
 
 
 def test_the_counted_prediction(stored: Stored) -> None:

@@ -439,6 +439,21 @@ def test_long_lines_of_code_go_on_below(browser: Browser, server: str) -> None:
     )
 
 
+@pytest.mark.parametrize("page", ["02_rotary", "12_shootout", "15_models"])
+def test_no_number_in_code_is_cut_in_two(browser: Browser, server: str, page: str) -> None:
+    """On a phone a line breaks behind a bracket or a comma before it breaks within what stands there."""
+    context = browser.new_context(viewport={"width": 390, "height": 800})
+    tab = context.new_page()
+    open_page(tab, f"{server}/book/{page}.html")
+    found = tab.evaluate(
+        """() => [...document.querySelectorAll("article div.highlight .mi, article div.highlight .mf")]
+                 .map((number) => [number.textContent, number.getClientRects().length])"""
+    )
+    context.close()
+    assert len(found) > 10
+    assert [number for number, lines in found if lines > 1] == []
+
+
 def test_search_finds_a_term(tab: Page, server: str) -> None:
     open_page(tab, f"{server}/book/quickstart.html")
     tab.keyboard.press("Control+k")
