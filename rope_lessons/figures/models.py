@@ -229,6 +229,7 @@ grid-template-columns:repeat(auto-fill,minmax(155px,1fr))}}
 .rl-gallery .rl-keys svg{{width:10px;height:28px;background:none;filter:none}}
 .rl-gallery .rl-below{{margin-top:10px;font-weight:400}}
 """
+PLAIN = "All layers alike, RoPE with the base it was given"  # a count says it; the table below names them
 GROUPS: dict[str, Callable[[Released], bool]] = {
     "Near layers turn, far layers have no positions": lambda model: "hwfa" in model.ideas,
     "Layers without positions, and no window": lambda model: "nope" in model.ideas,
@@ -240,7 +241,7 @@ GROUPS: dict[str, Callable[[Released], bool]] = {
     "All layers alike, frequencies changed for length": lambda model: any(
         layer.turns not in (None, "rope", "mrope") for layer in model.layers
     ),
-    "All layers alike, RoPE with the base it was given": lambda model: True,
+    PLAIN: lambda model: True,
 }
 
 
@@ -281,7 +282,7 @@ class ModelGallery:
         cards = "".join(self._card(model, not alike) for model in of)
         count = f": {len(of)} models" if alike else ""
         cards = f"<ul{' class=rl-alike' if alike else ''}>{cards}</ul>"
-        return f"<p>{html.escape(title)}{count}</p>{one}{'' if alike and title.endswith('given') else cards}"
+        return f"<p>{html.escape(title)}{count}</p>{one}{'' if title == PLAIN else cards}"
 
     def _card(self, model: Released, drawn: bool) -> str:
         strip = _strip(model.layers, said(model)) if drawn else ""

@@ -77,7 +77,6 @@ def scoreboard_table(
     *,
     columns: Sequence[tuple[str, int]] = COLUMNS,
     ahead: Sequence[tuple[str, int]] = (),
-    more: Mapping[str, Mapping[str, tuple[float, float, float]]] | None = None,
     control: str | None = None,
     counted: Mapping[str, Sequence[float]] | None = None,
     head: str = "",
@@ -92,7 +91,6 @@ def scoreboard_table(
         names: of the rows, from the top; what each is called.
         columns: metrics and lengths.
         ahead: those with, behind the others, the points over the row's own cut.
-        more: columns behind them, by head: of some rows a difference in points, and the ends of its interval.
         control: a row that is set apart.
         counted: rows that need no model, such as an answer that is always the same, set apart at the end: by what each
             is called, a number for each column.
@@ -115,10 +113,9 @@ def scoreboard_table(
     }
     for row, name in names.items():
         found[name] += [_ahead(lines, row, *column) for column in ahead]
-        found[name] += [points.get(row) for points in (more or {}).values()]
     heads = [f"{HEADS[metric]}, {length}" for metric, length in (*columns, *ahead)]
     shown = table(
-        [*(head + ", minus own cut at 64" * (at >= len(columns)) for at, head in enumerate(heads)), *(more or {})],
+        [head + ", minus own cut at 64" * (at >= len(columns)) for at, head in enumerate(heads)],
         {name: [cell and cell[0] for cell in cells] for name, cells in found.items()} | dict(counted or {}),
         margins={name: [cell and (cell[2] - cell[1]) / 2 for cell in cells] for name, cells in found.items()},
         apart=[*([] if control is None else [names[control]]), *list(counted or {})[:1]],
@@ -126,7 +123,7 @@ def scoreboard_table(
         caption=f"Percent right, {' to '.join(str(number) for number in dict.fromkeys((seeds[0], seeds[-1])))} seeds "
         "and 64 held-out documents; ± is half of a 95 % interval over seeds and documents"
         + ("; where ± would pass 0 or 100, the two ends stand instead; a dash where all are alike." if ends else ".")
-        + " Differences are taken document by document." * bool(ahead),
+        + " Differences are taken document by document, so the last column is the surest." * bool(ahead),
     )
     return replace(shown, below={**shown.below, **ends})
 

@@ -668,7 +668,8 @@ def test_tuned_models():
     assert "With 1 %, none is 2 points ahead of the first line" in LESSON
     for metric, curve_of in curves.items():
         best = max(curve[1].mean for curve in curve_of.values())
-        assert 100 * best - percent("rerope-w32-logn-test", metric) < 2, metric
+        most = {"natural": 2, "far copies": 1.5, "needle": 0}[metric]
+        assert 100 * best - percent("rerope-w32-logn-test", metric) < most, metric
     assert "ReRoPE with log n† was not tuned." in LESSON
     assert not [
         row for share in ("1", "10") for row in WHOLE.where(rung=f"small-tuned-{share}")["row"] if "logn" in row
