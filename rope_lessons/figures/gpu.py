@@ -69,6 +69,7 @@ def roofline_points() -> dict[str, float]:
         "rotary": rotary.intensity,
         "decoding": cost.decode_cost(many)[0].intensity,
         "decoding, grouped": cost.decode_cost(grouped)[0].intensity,
+        "two matrices": 6 * 128 / (12 * 2),  # three products, twelve numbers
         "tiles of 128": prompt.flops / prompt.again,
         "8k tokens, read once": prompt.intensity,
     }
@@ -80,8 +81,7 @@ REACHED = (0.35, 0.75)  # of an H100's products, by FlashAttention-2 and -3: the
 
 @styled
 def gpu_roofline() -> tuple[MatplotlibFigure, str]:
-    """Peak speed against arithmetic intensity on a card, out of its memory and out of its cache, and where the kernels
-    of a model stand."""
+    """Peak speed against arithmetic intensity on a card, from its memory and its cache, and where kernels stand."""
     figure, axis = new_figure(height=3.8)
     x, top = np.logspace(-1.3, 4.6, 400), CARD.flops / 1e12
     for rate, name, color, style in ((CARD.bandwidth, "HBM", BLUE, "-"), (CARD.cache, "L2", SKY, "--")):
@@ -89,17 +89,16 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
         axis.plot(x, np.minimum(CARD.flops, x * rate) / 1e12, style, color=color, label=label)
     points = roofline_points()
     for name, intensity in points.items():
-        speed, later = min(CARD.flops, intensity * CARD.bandwidth) / 1e12, name in LATER
-        color = GREY if later else "black"
+        speed = min(CARD.flops, intensity * CARD.bandwidth) / 1e12
+        color = GREY if name in LATER else "black"
         axis.plot(intensity, speed, "o", color=color, markersize=5)
         if name == "rotary":  # named with decoding
             continue
         told = {"decoding": "rotary 0.75, decoding 1", "8k tokens, read once": "8k, read once"}.get(name, name)
-        read_once = name == "8k tokens, read once"
+        at, side = ((0, 8), "center") if told == "8k, read once" else ((9, -11), "left")
         axis.annotate(
-            told, (intensity, speed), xytext=(0, 8) if read_once else (9, -11), textcoords="offset points",
-            ha="center" if read_once else "left", fontsize=12, color=color,
-        )  # fmt: skip
+            told, (intensity, speed), xytext=at, textcoords="offset points", ha=side, fontsize=12, color=color
+        )
     tile = points["tiles of 128"]
     axis.annotate(
         "", (tile, top), (tile, tile * CARD.bandwidth / 1e12), arrowprops={"arrowstyle": "->", "color": RED, "lw": 2}
@@ -119,7 +118,7 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
         the intensity, for bytes that come from HBM, and becomes flat at {CARD.ridge:.0f} FLOPs per byte. A dashed one,
         for bytes from the L2 cache, lies above it and becomes flat at {CARD.flops / CARD.cache:.0f}. Dots mark
         kernels on the solid line: {said}. Only the last lies on the flat part; an arrow lifts
-        tiles of 128 from the slope to it, if they find their keys in L2.
+        tiles of 128 to it, if they find their keys in L2.
         Marks at 35 and 75 percent of the flat part are FlashAttention-2 and -3."""
     return figure, alt
 
@@ -138,7 +137,7 @@ def memory_bytes(length: int, heads: int = 32, head_dim: int = 128) -> tuple[int
 
 @styled
 def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, str]:
-    """Bytes of one layer's attention against the length, and where cards are full."""
+    """Bytes of one layer's attention against the length."""
     figure, axis = new_figure(height=3.5)
     lengths = 2 ** np.arange(10, 21)
     found = np.array([memory_bytes(int(length), heads, head_dim) for length in lengths]).T / 1e9
@@ -150,7 +149,7 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
     for line, (color, marker, label) in zip(found, looks, strict=True):
         axis.plot(lengths, line, color=color, marker=marker, label=label)
     axis.axhline(CARD.memory / 1e9, color="black", linewidth=1, linestyle=":")
-    axis.text(lengths[0], CARD.memory / 1e9 * 1.4, f"{CARD.name}, {CARD.memory / 1e9:.0f} GB")
+    axis.text(lengths[0], CARD.memory / 1e9 * 1.4, f"{CARD.name}, {CARD.memory / 2**30:.0f} GiB")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.set_xticks(lengths[::2], [_size(length) for length in lengths[::2]])
@@ -168,7 +167,7 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
 
 @styled
 def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
-    """Measured peak memory of forward and backward against the length, a panel for each device that was measured."""
+    """Measured peak memory of forward and backward against the length, a panel for each device."""
     found = {
         name: list(result["memory"])
         for name, result in (("CPU", cpu), ("GPU", cuda))
@@ -183,8 +182,8 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
             ("rerope", BLUE, "o", "merged calls"),
             ("rope", GREY, "^", "plain RoPE, one call"),
         ):
-            peaks = {row["length"]: row.get(f"{side}_megabytes") for row in rows}
-            points = [(length, peak) for length, peak in peaks.items() if peak is not None]
+            peaks = [(row["length"], row.get(f"{side}_megabytes")) for row in rows]
+            points = [point for point in peaks if point[1] is not None]
             if not points:
                 continue
             axis.plot(*zip(*points, strict=True), color=color, marker=marker, label=label)
@@ -225,7 +224,7 @@ def split_shares(row: Mapping[str, Any]) -> dict[str, float]:
 
 @styled
 def gpu_split(cpu: Mapping[str, Any]) -> tuple[MatplotlibFigure, str]:
-    """Where the time of ReRoPE beyond plain RoPE's goes, on a CPU, a bar for each length."""
+    """Where the time of ReRoPE beyond plain RoPE's goes, a bar for each length."""
     figure, axis = new_figure(height=3.1)
     rows, said = list(cpu["split"]), []
     looks = {"bytes": (BLUE, "the bytes we counted, at a copy's speed"), "around": (ORANGE, "the rest around kernels"),
