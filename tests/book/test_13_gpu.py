@@ -875,6 +875,20 @@ def test_library_one_flex_attention_call_with_twice_the_channels():
     wanted = rl.attention(q, k, v, rl.scheme("rerope", dim=dim, window=window), backend="reference")
     torch.testing.assert_close(output, wanted, atol=1e-6, rtol=0)
     assert right_one(0, 0, place[:, None], torch.arange(2 * length)).sum() == length * (length + 1) // 2
+@pytest.mark.parametrize(
+    ("card", "told"), [("NVIDIA H100 80GB HBM3", True), ("NVIDIA H100 PCIe", False), ("Tesla T4", False)]
+)
+def test_the_counted_line_is_of_the_card_that_is_counted(
+    card: str, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: card)
+    code = LESSON[LESSON.index('if device == "cuda" and') :]
+    names = {"device": "cuda", "heads": 16, "length": 32_768, "rope": 2 * 64 * 16 * 32_768**2 / (0.35 * H100.flops)}
+    exec(code[: code.index("```")], {"torch": torch, "cost": cost, "gpu_ratio": figures.gpu_ratio} | names)
+    counted = f"counted, at 35% of an H100's peak: {figures.gpu_ratio(32_768, 1024, 0.35, dim=64):.2f}\n"
+    assert capsys.readouterr().out == (counted if told else "")
+
+
     score, value = 2 * queries.shape[-1], 2 * v.shape[-1]
     assert (score + value, 4 * dim) == (6 * dim, 4 * v.shape[-1])
     assert "by the count two calls are cheaper, on a long text, than one with doubled channels" in LESSON
