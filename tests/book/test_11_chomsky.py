@@ -642,7 +642,7 @@ def test_an_rnn_keeps_as_many_bits_of_a_short_string_as_of_a_long_one():
 
 
 def test_what_the_lesson_says_of_the_transformer():
-    """The ladder nearly upside down: at home it looks up and fails on parity; an LSTM keeps a small state."""
+    """Another ladder: at home it looks up and fails on parity; an LSTM keeps a small state."""
     assert min(home("reverse_string", "transformer") + home("duplicate_string", "transformer")) > 0.985
     assert min(home("stack_manipulation", "transformer")) > 0.9
     assert sum(share > 0.98 for share in home("odds_first", "transformer")) == 2
@@ -652,22 +652,26 @@ def test_what_the_lesson_says_of_the_transformer():
         assert min(home(task, "transformer")) > max(home(task, "lstm"))
     for task in ("parity_check", "cycle_navigation"):  # all places, and a small state
         assert max(home(task, "transformer")) < min(home(task, "lstm"))
-    assert "On these five tasks the Transformer's ladder is the automaton's upside down" in LESSON
-    assert "change places" not in LESSON  # of the tasks with a sensitivity of 2 the LSTM has even pairs and sorting
+    best = {task: max(home(task, "transformer")) for task in SIX}  # the highest rung is the one it does not climb
+    assert max(best[task] for task in SIX[:2]) < min(best[task] for task in ("reverse_string", *SIX[4:]))
+    assert "On these five tasks the automaton's lowest rung is the Transformer's highest" in LESSON
     assert min(home("even_pairs", "lstm") + home("bucket_sort", "lstm")) > 0.97
-    assert min(home("bucket_sort", "transformer")) > 0.99  # five counts
-    assert "sorting takes five counts, and both learn it" in LESSON
-    assert "To remember: five counts." in DEEPER
-    # Not separated: how sensitive a task is, and how many answers a string gives to learn from.
-    given = {task: TASKS[task].output_length(20) for task in ("bucket_sort", "even_pairs", "parity_check")}
-    assert given | {"cycle_navigation": TASKS["cycle_navigation"].output_length(20)} == {
-        "bucket_sort": 20,
-        "even_pairs": 1,
-        "parity_check": 1,
-        "cycle_navigation": 1,
-    }
-    assert figures.sensitivity(TASKS["even_pairs"], 20) <= round(figures.sensitivity(TASKS["bucket_sort"], 20))
-    assert "gives 20 answers per string to learn from; even pairs, parity and the cycle give one" in LESSON
+    # How sensitive a task is, and how many answers a string gives to learn from: the second fits every row.
+    eight = ("reverse_string", "duplicate_string", "odds_first", "even_pairs", "bucket_sort", "stack_manipulation",
+             "parity_check", "cycle_navigation")  # fmt: skip
+    counted = [TASKS[task].sample(20_000, 20, torch.Generator().manual_seed(1))[2].sum() / 20_000 for task in eight]
+    assert [round(float(answers)) for answers in counted] == [20, 40, 20, 1, 20, 14, 1, 1]
+    learned = [sum(share >= figures.SOLVED for share in home(task, "transformer")) >= 2 for task in eight]
+    assert sum(learned) == 5
+    assert learned == [answers >= 14 for answers in counted]
+    sensitive = [round(figures.sensitivity(TASKS[task], 20)) for task in eight]
+    assert sensitive == [1, 1, 1, 2, 2, 3, 20, 20]
+    fits = [sum(yes == (value <= bound) for yes, value in zip(learned, sensitive, strict=True)) for bound in range(21)]
+    assert max(fits) == 7
+    assert "fits all eight rows, sensitivity seven: the five tasks learned in two seeds or more give" in LESSON
+    assert "at least 14 per string, the others one" in LESSON
+    assert min(home("reverse_string", "transformer")) > 0.99  # and parity in no seed, below
+    assert "at home the ladder's Transformer learns it in no seed, reversing in every one" in LESSON
     assert max(map(abs, home("parity_check", "transformer"))) < 0.12
     cycle = home("cycle_navigation", "transformer")
     assert [f"{100 * share:.0f}" for share in (min(cycle), max(cycle))] == ["55", "92"]
@@ -737,6 +741,8 @@ def test_marks_do_not_hide_each_other():
         line.get_ydata() for line in axis.lines if line.get_marker() in figures.MARKERS and len(line.get_xdata()) == 3
     ]
     assert len(marks) == 4
+    assert figures.influence(2000, 10.0) > 0.9 > figures.influence(5000, 10.0)
+    assert "higher by 10 has no such trouble below thousands of symbols" in LESSON
     assert all(len(set(heights)) == 3 for heights in marks)
     assert "parity -11, 11, 11" in drawn.alt
 
@@ -749,6 +755,7 @@ def test_random_positions_help_where_positions_were_the_trouble():
     found = {
         task: (round(beyond(task, "plain", "plain")), round(beyond(task, "random", "grid")))
         for task in ("reverse_string", "duplicate_string", "parity_check", "cycle_navigation", "stack_manipulation")
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == ["reverse (1; 20)", "parity (20; 1)"]
     }
     assert found == {
         "reverse_string": (9, 33),
