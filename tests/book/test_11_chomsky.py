@@ -575,8 +575,15 @@ def test_what_the_lesson_says_of_the_ladder():
     assert max(way("stack_manipulation", "stack_rnn")) == 97
     assert sum(share > 50 for share in way("stack_manipulation", "stack_rnn")) == 1
     assert max(way("stack_manipulation", "tape_rnn")) < 10
-    assert "The stack does the stack tasks in one seed of three, the tape in none." in LESSON
-    assert "no recurrent network learns a task of the top level at home" in LESSON
+    assert "the stack does stack manipulation in one seed of three, the tape in none" in LESSON
+    assert "and no recurrent network learns duplicating or odds first even at home" in LESSON
+    assert (LADDER.longest, LADDER.steps, {row.learning_rate for row in SHORT}) == (20, 6000, {0.001})
+    assert "All train for 6,000 steps (learning rate 0.001) on up to 20 symbols" in LESSON
+    assert PUBLISHED.steps == 1_000_000
+    assert "The paper's tape, after a million, solves both." in LESSON
+    for task in ("duplicate string", "odds first"):  # of the published rows, the fourth network is the tape
+        (row,) = [line for line in DEEPER.splitlines() if line.strip().startswith(f'"{task}": [')]
+        assert float(row.split("[")[1].split(",")[3]) == 100
     assert max(max(way("stack_manipulation", model)) for model in ("rnn", "lstm", "tape_rnn", "transformer")) < 15
     assert [sum(share >= 90 for share in way(*cell)) for cell in BRACKETS] == [2, 2, 1]
     seeds = figures.of_seeds(SHORT, task="cycle_navigation", model="tape_rnn", variant="plain")
