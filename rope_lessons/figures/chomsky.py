@@ -487,7 +487,7 @@ def chomsky_influence(length: int = 20, longest: int = 500, lead: float = 10.0) 
     lengths = sorted({*(round(2**x) for x in torch.linspace(1, math.log2(longest), 40).tolist()), length})
     lines = (
         ("what parity's answer must do", GREEN, "-", 7, [1.0] * len(lengths)),
-        (f"a head that looks at one place (ahead by {lead:g})", ORANGE, "--", 2, [influence(n, lead) for n in lengths]),
+        (f"a head that looks at one place (score +{lead:g})", ORANGE, "--", 2, [influence(n, lead) for n in lengths]),
         ("a head that averages", BLUE, "-", 2, [influence(n, 0.0) for n in lengths]),
     )
     for label, colour, line, wide, values in lines:
@@ -531,13 +531,11 @@ def chomsky_sensitive(
     """What was learned at one length, tasks in the order of their sensitivity: a mark for each seed of each model.
 
     Args:
-        rows: of one protocol, plain variants only are shown.
-        tasks: name to label, in any order.
-        length: of the strings.
-        models: a kind of mark for each.
+        rows: of one protocol, plain variants.
+        tasks: name to label.
     """
     order = sorted(tasks, key=lambda task: round(sensitivity(TASKS[task], length)))
-    figure, axis = new_figure(height=0.6 * len(order) + 1.6)
+    figure, axis = new_figure(height=0.48 * len(order) + 1.6)
     for y in range(1, len(order)):
         axis.axhline(y - 0.5, color=GREY, linewidth=0.5, alpha=0.5)
     said = []
@@ -552,16 +550,18 @@ def chomsky_sensitive(
                       label=None if y else NETWORKS[model].replace("Transf.", "Transformer"))  # fmt: skip
             told.append(f"{tasks[task]} {', '.join(f'{value:.0f}' for value in sorted(values))}")
         said.append(f"{NETWORKS[model]}: {'; '.join(told)}")
-    labels = [f"{tasks[task]} ({sensitivity(TASKS[task], length):.0f})" for task in order]
+    given = [TASKS[task].sample(4096, length, torch.Generator().manual_seed(0))[2].sum() / 4096 for task in order]
+    labels = [
+        f"{tasks[task]} ({sensitivity(TASKS[task], length):.0f}; {n:.0f})" for task, n in zip(order, given, strict=True)
+    ]
     axis.set_yticks(range(len(order)), labels)
     axis.set_ylim(len(order) - 0.5, -0.5)
     axis.grid(axis="y", visible=False)
     axis.set_xlim(-14, 106)
-    axis.set_xlabel(f"at {length} symbols: 0 blind, 100 all right")
+    axis.set_xlabel("0 blind, 100 all right")
     legend_below(figure, axis)
-    alt = f"""A row for each task, from the least to the most sensitive, with the number of input symbols that change a
-        token of the answer: {", ".join(labels)}. A mark for what each seed of a model reached at {length} symbols, from
-        blind, 0, to all right, 100. {". ".join(said)}."""
+    alt = f"""A row for each task, with its sensitivity and the answers that a string gives: {", ".join(labels)}. A
+        mark for each seed of a model at {length} symbols, from blind, 0, to all right, 100. {". ".join(said)}."""
     return figure, alt
 
 
