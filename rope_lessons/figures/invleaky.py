@@ -66,6 +66,10 @@ class _OwnTrainings(Dials):
     def alt(self) -> str:
         return f"Two rows of dials, each with its own training. {self.said}"
 
+    def _repr_html_(self) -> str:
+        page = super()._repr_html_().replace("hands met", f"of {len(self.drawn[0])} met")
+        return page.replace("angles that training showed", "the range of training")
+
 
 def invleaky_dials(
     train_length: int = 64, length: int = 512, window: int = 16, slope: float = 16, dim: int = 32
@@ -142,23 +146,21 @@ def invleaky_visited(
 
 @styled
 def invleaky_alias(
-    pair: int = 2, dim: int = 32, window: int = 16, slope: int = 16, until: int = 144
+    pairs: tuple[int, int] = (0, 3), dim: int = 32, window: int = 16, slope: int = 16, until: int = 112
 ) -> tuple[MatplotlibFigure, str]:
-    """The cosine of one pair over the far distances, and the slow one that passes through the same visited points."""
-    figure, axis = new_figure(height=3.6)
-    omega = rope_frequencies(dim)[pair].item()
-    slow = omega - 2 * math.pi / slope * round(omega * slope / (2 * math.pi))
+    """The cosines of two pairs at far distances; they agree where training visits."""
+    figure, axis = new_figure(height=2.9)
     x = torch.linspace(window, until, 1281, dtype=torch.float64)
-    visited = torch.arange(window, until + 1, slope, dtype=torch.float64)
-    axis.plot(x, (x * omega).cos(), color=BLUE, label=f"a hand of period {2 * math.pi / omega:.0f}")
-    alias = (window * omega + (x - window) * slow).cos()
-    axis.plot(x, alias, color=ORANGE, linestyle="--", label=f"a hand of period {2 * math.pi / abs(slow):.0f}")
+    visited = torch.arange(window, until + 1, slope)
+    said = []
+    for pair, omega, style in zip(pairs, rope_frequencies(dim)[list(pairs)].tolist(), ("-", "--"), strict=True):
+        said.append(f"pair {pair}, period {2 * math.pi / omega:.1f}")
+        axis.plot(x, (x * omega).cos(), style, label=said[-1])
     axis.plot(visited, (visited * omega).cos(), "o", color="black", label="visited in training")
     axis.set(xticks=visited.tolist(), xlabel="distance", ylabel="cosine")
     legend_below(figure, axis)
-    alt = f"""The cosine of pair {pair} of {dim // 2} between the distances {window} and {until}: a wave of period
-        {2 * math.pi / omega:.1f}. Dots mark the distances that training visits, every {slope}. A dashed wave of period
-        {2 * math.pi / abs(slow):.0f} passes through all dots as well."""
+    alt = f"""Two waves between the distances {window} and {until}: {" and ".join(said)}. Both pass through dots, every
+        {slope}: distances that training visits."""
     return figure, alt
 
 
@@ -201,8 +203,7 @@ def invleaky_maps(window: int = 16, slope: int = 16, until: int = 128) -> tuple[
     """What a model is shown for each distance at test: the truth, or the nearest distance that training visited."""
     figure, axis = new_figure(height=3.8)
     x = torch.arange(until + 1)
-    nearest = window + slope * torch.floor((x - window) / slope + 0.5)
-    snapped = torch.where(x < window, x.double(), nearest.double())
+    snapped = torch.where(x < window, x, window + slope * torch.floor((x - window) / slope + 0.5))
     told = trained_distances(until, window, slope)
     told = told[told <= until]
     axis.plot(x, x, color=BLUE, label="plain RoPE")
@@ -402,7 +403,7 @@ def invleaky_reach(window: int = 3, slope: int = 24) -> Explorable:
     legend = "".join(
         f'<rect x="{LEFT + 112 * n}" y="{bottom + 10}" width="16" height="16" fill="{tint}"/>'
         f'<text x="{LEFT + 112 * n + 22}" y="{bottom + 23}" font-size="13">{name}</text>'
-        for n, (name, tint) in enumerate(zip(("seen", "between", "beyond"), TINTS.values(), strict=True))
+        for n, (name, tint) in enumerate(TINTS.items())
     )
     svg = (
         f'<svg viewBox="0 0 348 {bottom + 34}" style="width:100%;max-width:520px;height:auto;background:none;'
