@@ -43,7 +43,6 @@ __all__ = [
     "picture_widths",
 ]
 
-CELL = {"ha": "center", "va": "center", "fontsize": 10}
 GOLDEN = (math.sqrt(5) - 1) / 2  # of a half turn, from the direction of one pair to that of the next
 
 
@@ -270,7 +269,7 @@ def multimodal_numbers(parts: Sequence[Any] = (3, (1, 2, 4), 3)) -> tuple[Matplo
         for row, number in enumerate(numbers):
             fill = colours[row] if inside[token] else "none"
             axis.fill_between((token - 0.5, token + 0.5), row - 0.5, row + 0.5, facecolor=fill, edgecolor=GREY)
-            axis.text(token, row, str(number), **CELL)
+            axis.text(token, row, str(number), ha="center", va="center", fontsize=10)
     axis.set(xlim=(-0.6, len(places) - 0.4), ylim=(2.6, -0.6), xticks=[], yticks=range(3), yticklabels=names)
     axis.tick_params(length=0)
     axis.grid(False)

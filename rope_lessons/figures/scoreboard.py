@@ -448,8 +448,7 @@ def _dumbbell(axis: Axes, place: int, ends: Mapping[str, float], marker: str = "
     """Two ends by their names in the legend: a hollow one, of that marker and color, and a filled one."""
     axis.plot(list(ends.values()), [place, place], color=GREY, linewidth=2, zorder=1)
     for (name, value), of, edge, fill in zip(ends.items(), (marker, "o"), (color, BLUE), ("none", BLUE), strict=True):
-        look: dict[str, Any] = {"markersize": 9, "markeredgewidth": 2, "markeredgecolor": edge, "markerfacecolor": fill}
-        axis.plot(value, place, of, label=None if place else name, **look)
+        axis.plot(value, place, of, ms=9, mew=2, mec=edge, mfc=fill, label=None if place else name)
 
 
 @styled
@@ -503,7 +502,7 @@ def scoreboard_cuts(
         names: of the rows that are drawn, from the top; what each is called, and the row of its control.
         metrics: a panel for each.
         length: of the lines that are read.
-        all_against: a row that is a dotted line in each panel.
+        all_against: a row that is a dotted line in each panel; the others get bars.
         seeds: of some rows, small dots in the first panel.
 
     Raises:
@@ -515,13 +514,15 @@ def scoreboard_cuts(
     said = []
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         for place, (row, (name, control)) in enumerate(names.items()):
-            whole, cut = (measured(lines, each, metric, length)[0] for each in (row, control))
+            (whole, *ends), (cut, *_) = (measured(lines, each, metric, length) for each in (row, control))
             _dumbbell(axis, place, {"cut at 64": cut, "all that is there": whole}, "D", ORANGE)
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
+            if all_against:
+                axis.plot(ends, [place + 0.3] * 2, color=BLUE)
             if seeds and row in seeds and metric == metrics[0]:
                 axis.plot(seeds[row], [place + 0.3] * len(seeds[row]), ".", color=BLUE)
                 said.append(f"its seeds {spoken(seeds[row], 0)}")
-        if all_against is not None:
+        if all_against:
             axis.axvline(measured(lines, all_against, metric, length)[0], color=GREY, linestyle=":", linewidth=2)
         _name_lines(axis, [name for name, _ in names.values()])
         axis.set_xlim(-4, 104)
