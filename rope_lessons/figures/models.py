@@ -331,9 +331,9 @@ def models_gallery(names: Sequence[str] | None = None) -> ModelGallery:
     groups = {title: [model.name for model in chosen if _group(model) == title] for title in GROUPS}
     return ModelGallery(
         {title: found for title, found in groups.items() if found},
-        "A bar is a layer, the first on the left: tall if it sees everything. Of the rules, proportional turns only "
-        "the fastest quarter of the pairs (p-RoPE, chapter 14), dynamic NTK raises the base as the text grows, M-RoPE "
-        "gives every pair one of three axes.",
+        "A bar is a layer, the first on the left: tall if it sees everything. Of the rules, proportional turns the "
+        "fastest quarter of the pairs (p-RoPE, chapter 14), dynamic NTK raises the base as the text grows; M-RoPE, in "
+        "the table, has three axes.",
     )
 
 
@@ -462,7 +462,7 @@ NAMED = {
     "Llama 4 Scout": ("Llama 4", (7, -9), "right", "top"),
     "Mistral 7B v0.1": ("Mistral v0.1", (5, 9), "right", "bottom"),
     "Command R7B": ("Command R7B", (-10, 0), "right", "center"),
-    "EXAONE 4.0 32B": ("EXAONE 4", (12, 14), "right", "bottom"),
+    "EXAONE 4.0 32B": ("EXAONE 4 (frame)", (12, 17), "right", "bottom"),
     "SmolLM3 3B": ("SmolLM3", (-9, 0), "right", "center"),
     "Llama 3 8B": ("Llama 3", (4, -9), "right", "top"),
     "OLMo 2 7B": ("OLMo 2", (0, 7), "center", "bottom"),

@@ -21,6 +21,7 @@ from rope_lessons.circles import turns
 from rope_lessons.exercises import models as lab
 from rope_lessons.figures import models as figures
 from rope_lessons.figures.sortable import SortableTable
+from rope_lessons.hf.live import _named
 from rope_lessons.hf.released import label
 from rope_lessons.lab.table import passkey
 from rope_lessons.models import pretrained
@@ -131,11 +132,13 @@ def test_numbers_of_models_in_the_text() -> None:
     assert len(MODELS) == 42
     assert "Each of the 42 was read" in LESSON
     assert len(refused) == 13
-    assert "`plan_from_hf` refuses thirteen of the 42" in LESSON
+    for name in refused:
+        with pytest.raises(ValueError, match="must"):
+            MODELS[name].plan()
+    assert "`plan_from_hf` refuses thirteen of the 42 even with all that a class fills in (" in LESSON
     assert "most because a plan would be wrong about something" in LESSON
     unchecked = {name for name in refused if "code of its own" in MODELS[name].outside}
     assert unchecked >= {"Qwen 1.8B", "InternLM2.5 7B"}
-    assert "from three axes to classes that could not be checked, are in" in LESSON
     assert "by a factor of 1" in MODELS["Devstral 2 123B"].outside["temperature by position"]
     assert len(unchecked | {"Devstral 2 123B"}) < len(refused) / 2
     mixed = [name for name, model in MODELS.items() if {"all"} < {layer.sees for layer in model.layers} - {"none"}]
@@ -176,6 +179,8 @@ def test_numbers_of_models_in_the_text() -> None:
     assert (len(rules), len({*with_idea("larger base")} - {*rules})) == (17, 17)
     assert "| slow hands: 17 by a rule, 17 by a base above 10,000 alone | {doc}`3 <03_radix>`, {doc}`5 <05_c" in LESSON
     assert "{doc}`5 <05_circles>` | 34 |" in LESSON
+    assert 0 < len({*with_idea("larger base")} & {*rules}) < len(rules)
+    assert "slower hands, by a rule, a large base or both; in some, windows" in LESSON
     assert [name for name in MODELS if {"log n", "dynamic-ntk"} <= MODELS[name].ideas] == ["Qwen 1.8B"]
     assert "the first Qwen has it together with dynamic NTK. No later file here has log n." in DEEPER
     assert not any(
@@ -235,7 +240,7 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     marks = {(m.claimed, max(layer.base or 0 for layer in m.layers)) for m in MODELS.values() if m.name not in changed}
     hidden = [name for name in full if (MODELS[name].claimed, MODELS[name].layers[0].base) in marks]
     assert (hidden, "Qwen 1.8B and InternLM2.5 7B (each behind" in listed) == (["Qwen 1.8B", "InternLM2.5 7B"], True)
-    assert "Ten models with full marks above the line change frequencies all the same." in LESSON
+    assert "Ten models with solid marks above the line change frequencies all the same." in LESSON
     llama = MODELS["Llama 3.1 8B"]
     slowest = float(rl.rope_frequencies(128, 5e5)[-1])
     assert llama.name in {*changed} - {*below}
@@ -348,14 +353,16 @@ def test_a_base_in_steps() -> None:
     smol = MODELS["SmolLM3 3B"]
     assert smol.claimed == 64 * 1024
     assert {layer.base for layer in smol.layers if layer.turns} == {5e6}
-    assert "SmolLM3 was trained on at 32k with a base of 2 million, then at 64k with 5 million" in LESSON
+    assert "SmolLM3's training went on at 32k with a base of 2 million, then at 64k with 5 million" in LESSON
     assert "long_context_4k_to_32k.yaml) has 2 million. Both have 5 million at 64k" in DEEPER
     assert "The account's 128k need YaRN on top" in DEEPER
     assert {layer.sees for layer in smol.layers} == {"all"}
-    assert (
-        "SmolLM3 has no windows. In our small model log n† takes ReRoPE in all layers from 27 % of the needles to 88"
-        in (LESSON)
-    )
+    assert sum(layer.turns is not None for layer in smol.layers) == 27
+    assert "In SmolLM3 27 layers turn, and none hides keys." in LESSON
+    bent = {its.window for its in rl.hf.advise(smol.config, 131_072).plan if its.frequencies is not None}
+    assert bent == {smol.claimed / 2}
+    assert "Distances bend from half of the claimed length on." in LESSON
+    assert "In our small model log n† takes ReRoPE in all layers from 27 % of the needles to 88 (five seeds" in LESSON
     assert "For this length SmolLM3's makers name YaRN; we ran neither." in LESSON
     assert "rl.hf.advise(smol.config, 131_072)" in LESSON
 
@@ -399,6 +406,7 @@ def test_how_many_rounds_the_models_ask_for() -> None:
             assert (left[(before > 90) & (before < 120)] < 0.5).all()
             assert model.claimed == 32 * (model.trained or 0)
             assert 1 / float(slowest.min()) == pytest.approx(64, rel=0.02)
+    assert "Left of the dashed line a model slows all its hands nearly alike." in LESSON
     assert "Llama's rule asks for four, YaRN's, in Qwen3 and Olmo 3.1, for 32" in LESSON
     assert "slows even hands that had been round a hundred times" in LESSON
     assert "the slowest hands of Phi-3.5 are slowed by twice the factor of its lengths, 128k after 4k" in DEEPER
@@ -475,6 +483,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     olmo, bare = right("Olmo 3.1: windows, YaRN in 2 layers"), right("Command A: windows, no positions in 2")
     bent, bent_log = right("no maker yet: windows, ReRoPE in 2"), right("the same, log n†")
     shipped = [right("Llama 3.1: its rule in all layers"), qwen, late, window, olmo, bare]
+    shipped.append(right("Command A: windows, no positions in 1"))
     for metric, winner in ((copies, olmo), (needles, olmo), (natural, window)):
         assert max(row[metric] for row in shipped) == winner[metric]
     for everywhere in (qwen, late):
@@ -484,28 +493,25 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert "is best among what is shipped, on needles and on far copies; on all bytes at 512 Mistral's" in DEEPER
     assert "**Log n†** adds little to ReRoPE or to YaRN in the two layers." in DEEPER
     assert round(qwen[needles_home]) == 3
-    unscaled = right("control: Devstral 2 without its factor")
+    unscaled = right("control: Devstral 2 without its scale")
     assert (round(unscaled[needles_home]), unscaled[needles]) == (17, 0)
-    assert "it spares two hands and finds 44 %, and 17 % without YaRN's factor (none at 512)." in DEEPER
+    assert "it spares two hands and finds 44 %, and 17 % without YaRN's scale (none at 512)." in DEEPER
     devstral = rl.hf.known("Devstral 2 123B").config["rope_parameters"]
     assert (devstral["rope_type"], devstral["beta_fast"]) == ("yarn", 4.0)
     for half in ("control: YaRN in 2, RoPE elsewhere", "control: YaRN in all, windows in the rest"):
         assert right(half)[needles] < 2
         assert right(half)[natural] < olmo[natural] - 3
         assert right(half)[copies] < olmo[copies] - 4
-    calm, loud = right("control: Olmo 3.1 without YaRN's factor"), right("control: windows, RoPE and the factor in 2")
+    calm, loud = right("control: Olmo 3.1 without YaRN's scale"), right("control: windows, RoPE and the scale in 2")
     assert (round(olmo[needles]), round(calm[needles])) == (61, 24)
     assert calm[needles] < window[needles] - 5
-    assert "Without the factor the needles fall from 61 to 24 %." in DEEPER
-    assert "Without YaRN's factor it finds fewer needles than windows alone;" in LESSON
+    assert "Without the scale the needles fall from 61 to 24 %." in DEEPER
+    assert "Without YaRN's scale it finds fewer needles than windows alone;" in LESSON
     assert "finds most in 512 bytes, 61 %, but it loses nearly a quarter of the needles at home" in LESSON
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
-    assert "with RoPE in place of the windows, or of the slow hands, none." in LESSON
+    assert "with RoPE in place of the windows, or of the slow hands, none (" in LESSON
     assert round(right("control: YaRN in all, windows in the rest")[needles]) == 1
     assert "The first two find no needle, the third 1 %." in DEEPER
-    for everywhere in (qwen, late, right("Llama 3.1: its rule in all layers")):
-        assert everywhere[needles_home] < 50
-    assert "(The rules in all layers lose most needles already at home:" in LESSON
     assert 20 < nothing[needles_home] - olmo[needles_home] < 25
     assert window[home] == nothing[home]
     assert all(nothing[home] - row[home] < 0.15 for row in (window, bent))
@@ -531,8 +537,9 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert "Windows in all layers find only the third that stands right before the question." in LESSON
     assert "with RoPE there it finds no needle, with ReRoPE there 49 %." in DEEPER
     assert "ReRoPE in all four goes from 49 to 98 % with it." in DEEPER
-    last = right("control: windows, no positions in the last")
+    last = right("Command A: windows, no positions in 1")
     assert (round(last[home]), last[needles]) == (59, window[needles])
+    assert "in the last alone, Command A's share, 59 %, and at 512 as many needles as windows alone." in LESSON
     assert "in four and the last, leaves 59 % of the bytes at home, and finds no more needles than windows" in DEEPER
     for name in ("Olmo 3.1 32B", "Command A"):
         assert 4 * sum(layer.sees == "all" for layer in MODELS[name].layers) == len(MODELS[name].layers)
@@ -545,7 +552,36 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert bare[natural] < nothing[natural]
     assert bare[needles] == 0
     assert (round(bare[home], 1), round(nothing[home], 1)) == (39.8, 62.8)
-    assert "even at home only 39.8 % of the bytes are right, in place of 62.8" in LESSON
+    assert "In two layers they leave no needle and, at home, 39.8 % of the bytes, in place of 62.8;" in LESSON
+
+
+def test_what_the_page_extends() -> None:
+    """Numbers in the middle of 512 bytes before and after; a name, which changes layers with windows, too; a plan."""
+    small = as_llama(live.load(), length=64)
+    asked = passkey.passkey_windows(live.windows(), depth=0.5)
+
+    @torch.no_grad()
+    def found() -> int:
+        said = small(asked[:, :-1]).logits[:, -5:].argmax(-1)
+        return int((said == asked[:, -5:]).all(1).sum())
+
+    assert found() == 0
+    rl.hf.extend(small, "rerope", window=16)
+    assert 'rl.hf.extend(small, "rerope", window=16)' in LESSON
+    assert (found(), len(asked)) == (55, 64)
+    assert "The small Llama finds no number in the middle of 512 bytes, until one call changes it:" in LESSON
+    assert "The 55 above are not all, and this seed is lucky" in LESSON
+    near, bare = rl.scheme("window", dim=32, visible_window=64), rl.scheme("nope")
+    outer, inner = (_named(layer, "yarn", {"factor": 8.0}, 64) for layer in (near, rl.scheme("rope", dim=32)))
+    assert recipes()["control: YaRN in all, windows in the rest"] == (outer, inner, inner, outer)
+    assert _named(bare, "yarn", {"factor": 8.0}, 64) == bare
+    assert "so given, YaRN among windows found 1 % of the needles ({doc}`deeper/15_models`)" in LESSON
+    olmo, gemma = (MODELS[name] for name in ("Olmo 3.1 32B", "Gemma 3 4B"))
+    for model in (olmo, gemma):
+        advised, plan = rl.hf.advise(model.whole, 4 * (model.claimed or 0)).plan, model.plan()
+        changed = [its.visible_window is None for its in plan]
+        assert [ours != its for ours, its in zip(advised, plan, strict=True)] == changed
+    assert "`rl.hf.extend(model, advice.plan)` changes only the layers that turn and see far." in LESSON
 
 
 def test_how_many_hands_yarn_spares() -> None:
@@ -553,7 +589,7 @@ def test_how_many_hands_yarn_spares() -> None:
     assert int(turns(rl.rope_frequencies(32), 64)[0]) == 10
     assert 32 * math.log(64 / (32 * 2 * math.pi)) / (2 * math.log(10_000)) < 0  # where its ramp would start
     assert "as its ramp never starts before the first hand, it spares that one and slows all others" in DEEPER
-    assert "Here YaRN slows all hands but one, since even the fastest goes round only ten times in 64 bytes;" in LESSON
+    assert "Within 64 bytes YaRN slows all hands but one; in Olmo 3.1" in LESSON
     for factor, spared in ((32.0, 1), (4.0, 2)):
         spec = rl.scheme("yarn", dim=32, factor=8.0, train_length=64, beta_fast=factor).frequencies
         assert spec is not None
@@ -567,7 +603,7 @@ def test_how_many_hands_yarn_spares() -> None:
     assert (left[:2] == right[:2]).all()
     assert (left[2:5] < right[2:5]).all()
     assert (
-        "Llama's rule has no factor, spares the same two hands, slows the next ones more, and finds no needle" in DEEPER
+        "Llama's rule has no scale, spares the same two hands, slows the next ones more, and finds no needle" in DEEPER
     )
     olmo = MODELS["Olmo 3.1 32B"].plan()[-1].frequencies
     assert olmo is not None
@@ -590,8 +626,8 @@ def test_the_seed_is_a_lucky_one() -> None:
 
 def test_yarn_finds_no_needle_at_home() -> None:
     """Of the figure, the left end: the line of YaRN says nothing about length. And whose window of 16 is lucky."""
-    small = as_llama(live.load(), length=64)
-    text = "".join(bytes(row).decode("latin-1") for row in live.windows().tolist())
+    small = rl.hf.extend(as_llama(live.load(), length=64), "rerope", window=16)  # as on the page
+    text = bytes(live.windows().flatten().tolist()).decode("latin-1")
     rows = pretrained.measure(
         small, lambda part: list(part.encode("latin-1")), text, lengths=(64, 128, 512), texts=8, last=64,
         wording=(passkey.NEEDLE, passkey.QUESTION),
@@ -605,13 +641,14 @@ def test_yarn_finds_no_needle_at_home() -> None:
         assert with_log == without
     assert "On the right, lines with and without log n† coincide." in LESSON
     assert {row["needles"] for row in rows if row["name"] == "ReRoPE"} == {100}
+    assert "ReRoPE keeps all 24 needles, and its loss stays" in LESSON
     loss = {(row["name"], row["length"]): row["loss"] for row in rows}
     assert abs(loss["ReRoPE", 512] - loss["ReRoPE", 64]) < 0.12
     assert "its loss stays within about a tenth of a nat of what it was" in LESSON
     of_three = results("scoreboard")["rows"].where(rung="small", row="rerope-w16", metric="needle", length=512)
     assert of_three["seeds"] == [3]
     assert "(ReRoPE with a window of 16)" in LESSON
-    assert f"with this window three seeds have {100 * of_three['mean'][0]:.0f} % on average" in LESSON
+    assert f"so bent, three seeds have {100 * of_three['mean'][0]:.0f} % on average" in LESSON
 
 
 def test_what_the_lab_costs() -> None:
