@@ -392,7 +392,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert round(board("rerope-w32", "needle", 512)) == 27
     assert round(board("rerope-w32-logn-test", "needle", 512)) == 88
     assert board("rope-logn-test", "needle", 512) == 0
-    assert "The bend alone finds 27 %, no more than windows do, but others: half of those at the start, where" in LESSON
+    assert "The bend alone finds 27 %, no more than windows do, but different ones: half of those at the" in LESSON
     assert board("rerope-w32", "needle", 512) < board("rope-window", "needle", 512)
     assert 50 < board("rerope-w32", "needle 0", 512) < 52
     assert "Eight times as many keys can blur a softmax; log n† sharpens it, and 88 % are found" in LESSON
@@ -442,7 +442,11 @@ def test_the_lessons_numbers_are_the_scoreboards():
         gain = round(by_length[-1] - by_length[0], 1)
         assert row == "rerope-w32-logn-test" or gain == {"window-8": 0.9, "rope-window": 1.7}[row]
     assert "That is worth a point to them, and nearly two to windows of 64" in LESSON
-    assert board("rerope-w32", "natural", 512) < board("rerope-w32", "natural", 256)
+    # A gain with length under which more text does harm: less than that of windows, which read nothing far.
+    bare, near = ([board(row, "natural", n) for n in (64, 256, 512)] for row in ("rerope-w32", "rope-window"))
+    assert bare[0] < bare[2] < bare[1]
+    assert bare[2] - bare[0] < near[2] - near[0]
+    assert "**So a gain with length need not come from afar.**" in LESSON
     for metric in ("natural", "far copies"):
         assert abs(ahead("lm-infinite", metric)[0]) <= 0.1
         leaky, rounded = (board(f"{row}-w32-logn-test", metric, 512) for row in ("leaky-rerope", "self-extend"))
@@ -1027,14 +1031,17 @@ def test_lowest_loss_of_the_models_that_were_asked():
 
 
 def test_speed_of_longer_runs():
-    """The sentence under the times: 1.1 to 1.3, less as the text grows."""
+    """The sentence under the times, less as the text grows."""
     stored = results("bench_cpu")["forward"]
+    told = []
     for name in ("rerope", "leaky-rerope"):
         rows = [row for row in stored if row["what"] == f"{name}, w = 1024, forward"]
         assert [row["length"] for row in rows] == [4096, 8192, 16_384]
         ratios = [row["ratio"] for row in rows]
         assert ratios == sorted(ratios, reverse=True)
-        assert (round(ratios[-1], 1), 1.2 <= round(ratios[0], 1) <= 1.3) == (1.1, True)
+        told += [ratios[0], ratios[-1]]
+    took = "took {:.2f} times as long as RoPE at 4,096 tokens and {:.2f} times at 16,384, Leaky {:.1f} and {:.1f} times"
+    assert took.format(*told) in DEEPER
 
 
 # --- what the chapter says about libraries -------------------------------------------------------------------------
