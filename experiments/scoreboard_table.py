@@ -123,6 +123,19 @@ def lines(
                 yield {**about, "metric": "tax", "length": tests.home, **_rounded("", paid), **_rounded("ahead_", None)}
 
 
+def each_seed(trainings: Mapping[str, Measured], windows: Tensor, tests: Settings) -> Iterator[dict[str, Any]]:
+    """The lines of every seed alone, in the metrics that the book compares; intervals are over documents.
+
+    Args:
+        trainings, windows, tests: as for :func:`lines`.
+    """
+    for seed in sorted({seed for of_seed in trainings.values() for seed in of_seed}):
+        alone = {name: {seed: of_seed[seed]} for name, of_seed in trainings.items() if seed in of_seed}
+        for line in lines(alone, windows, tests):
+            if line["metric"] in ("natural", "far copies", "needle"):
+                yield {"seed": seed, **{name: value for name, value in line.items() if name != "seeds"}}
+
+
 def _tax(of_seed: Measured, row: str, rope: Measured, asked: Asked) -> Interval | None:
     """By how much plain RoPE is ahead at home, over the seeds that both have; None without one."""
     seeds = [seed for seed in sorted(of_seed) if row in of_seed[seed] and "rope" in rope.get(seed, {})]

@@ -136,6 +136,23 @@ def test_the_difference_of_a_row_to_itself_is_nothing() -> None:
         table.measured([found, found], asked, [found])
 
 
+def test_each_seed_has_its_own_lines() -> None:
+    """The second seed gets everything wrong: the mean of both is half, and each seed has its own."""
+    found, text = measured()
+    text = text[:, :65].repeat(1, 2)[:, :129]  # a far copy of every passage
+    wrong = {name: np.zeros_like(values) for name, values in found.items()}
+    both = {"rope": {0: {"rope": found, "rope-window": found}, 1: {"rope": wrong, "rope-window": found}}}
+    lines = list(table.each_seed(both, text, TESTS))
+    asked = {"row": "rope", "metric": "natural", "length": 128}
+    first, second = (line for line in lines if asked.items() <= line.items())
+    assert [first["seed"], second["seed"]] == [0, 1]
+    assert [first["mean"], second["mean"]] == [round(float(found["natural 128"].mean()), 5), 0]
+    assert [first["ahead_mean"], second["ahead_mean"]] == [0, -first["mean"]]
+    (joint,) = (line for line in table.lines(both, text, TESTS) if asked.items() <= line.items())
+    assert joint["mean"] == pytest.approx(first["mean"] / 2, abs=1e-5)
+    assert {line["metric"] for line in lines} == {"natural", "far copies", "needle"}
+
+
 def test_tests_that_are_none() -> None:
     with pytest.raises(ValueError, match="lengths must begin with home = 64"):
         Settings(lengths=(32, 64))
