@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -32,16 +32,16 @@ from rope_lessons.figures import (
     styled,
 )
 from rope_lessons.figures.scoreboard import measured
-from rope_lessons.local import alibi_slopes, dense_mask, lambda_mask
+from rope_lessons.local import dense_mask, lambda_mask
 from rope_lessons.stored import Table
 
 __all__ = [
-    "local_alibi",
     "local_attention",
     "local_cache",
     "local_cliff",
     "local_distances",
     "local_hybrid",
+    "local_mended",
     "local_needles",
     "local_reach",
     "local_recall",
@@ -81,27 +81,21 @@ def local_distances(window: int = 2, sinks: int = 2, length: int = 7) -> tuple[M
 
 
 @styled
-def local_alibi(heads: int = 8, share: float = 0.99) -> tuple[MatplotlibFigure, str]:
-    """How the weight of a key falls with its distance in each head of ALiBi, when all scores are equal."""
-    figure, axis = new_figure(height=3)
-    slopes = alibi_slopes(heads)
-    distance = torch.logspace(0, math.log10(4096), 300, dtype=torch.float64)
-    colours = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY, "#000000")
-    said = []
-    for number, (slope, color) in enumerate(zip(slopes.tolist(), colours, strict=False), start=1):
-        axis.plot(distance, 1 - torch.exp(-slope * distance), color=color)
-        held = math.log(1 / (1 - share)) / slope
-        axis.plot([held], [share], "o", color=color, markersize=5)
-        axis.text(held, 1.02, str(number), ha="center", va="bottom", fontsize=11, color=color)
-        said.append(f"head {number} {math.ceil(held)}")  # whole tokens that hold at least this share
-    axis.set_xscale("log", base=2)
-    axis.set_xticks([1, 16, 64, 256, 1024, 4096], ["1", "16", "64", "256", "1024", "4096"])
-    axis.set_ylim(0, 1.14)
-    axis.set_xlabel("number of last tokens")
-    axis.set_ylabel("share of the weight they hold")
-    alt = f"""Share of the attention weight that the last n tokens hold, against n on a logarithmic scale, one curve for
-        each of {heads} ALiBi heads, for equal scores. Each curve rises from 0 to 1, later from head to head.
-        {share:.0%} is reached at: {", ".join(said)} tokens."""
+def local_mended(losses: Mapping[str, float]) -> tuple[MatplotlibFigure, str]:
+    """How a loss is brought down, step by step: where it begins, and what each step leads to."""
+    figure, axis = new_figure(height=2.6)
+    names, ends = list(losses), list(losses.values())
+    gained = [before - after for before, after in pairwise(ends)]
+    for place, (nats, left) in enumerate(zip(gained, ends[1:], strict=True)):
+        axis.barh(place, nats, left=left, color=BLUE)
+        axis.text(left - 0.01, place, f"{nats:.2f}", ha="right", va="center", fontsize=12)
+    axis.set_yticks(range(len(gained)), names[1:])
+    axis.set_ylim(len(gained) - 0.5, -0.5)
+    axis.set_xlim(ends[-1] - 0.25, ends[0] + 0.05)
+    axis.grid(axis="y", visible=False)
+    axis.set_xlabel("nats per byte")
+    said = ", ".join(f"{name} {nats:.2f}" for name, nats in zip(names[1:], gained, strict=True))
+    alt = f"""Nats per byte in steps, a bar for each, from {ends[0]:.2f} down to {ends[-1]:.2f}: {said}."""
     return figure, alt
 
 
