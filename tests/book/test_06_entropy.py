@@ -468,7 +468,7 @@ def test_both_sides_are_blurred():
     assert (round(min(others)), round(max(others))) == (1, 10)
     numbers = {bytes(passkey_windows(text[None, :513], 0.5)[0, -5:].tolist()) for text in live.windows()[:16]}
     assert numbers == {b"43784"}
-    assert "(This number in fifteen other texts: its last digit keeps 1 to 10 %.)" in LESSON
+    assert "(In fifteen other texts this number's last digit keeps 1 to 10 %.)" in LESSON
     assert (
         made["watched"](512, made["only"](0, 1, 2, 3))[0][:2] == made["first"]["512 bytes, log n† in layer 1 alone"][:2]
     )
