@@ -431,10 +431,8 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
         how many keys the weight is spread over, which grows to nearly all of them without the scale and falls from 3.2
         to 1.2 with it, and all that are there as a dotted line."""
     caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. They meet at the upright line, at 64
-        keys, the training length. Dotted grey: all keys there are. Give the others a spread, and some of them shout
-        back: the needle has to stand out by more, and for a long enough text no margin is enough (try 5.9 and 1.2).
-        Then set the needle to 0 and the spread to 1: as far as this axis goes, the head looks at ever more keys, with
-        the scale too."""
+        keys, the training length. Dotted grey: all keys there are. Set the needle to 0 and the spread to 1: as far as
+        this axis goes, the head looks at ever more keys, with the scale too."""
     knobs = (
         Knob("needle", "needle’s score", 0, 12, needle, 0.1),
         Knob("spread", "others’ spread", 0, 1.2, spread, 0.1),
