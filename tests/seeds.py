@@ -1,4 +1,5 @@
-"""What every seed of the scoreboard's first rung has right, from its stored bits; and by how much a row is ahead."""
+"""What every seed of the scoreboard has right on its first rung, or tuned, from its stored bits; and by how much a row
+is ahead."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from rope_lessons.scoreboard import live
 from rope_lessons.scoreboard.scoring import Settings
 from rope_lessons.stored import results
 
-SMALL = Path(__file__).parents[1] / "experiments" / "stored" / "scoreboard" / "small"
+STORED = Path(__file__).parents[1] / "experiments" / "stored" / "scoreboard"
 
 
 @cache
@@ -22,10 +23,11 @@ def questions() -> dict[tuple[str, int], Any]:
 
 
 @cache
-def bits(row: str) -> dict[int, Any]:
+def bits(row: str, rung: str = "small") -> dict[int, Any]:
     """The bits of a row by the number of the seed, of all seeds that were tested with it."""
-    training = results("scoreboard")["rows"].where(rung="small", row=row)["training"][0]
-    seeds = {int(path.stem.removeprefix("seed-")): hits.read(path)[1] for path in (SMALL / training).glob("seed-*.npz")}
+    training = results("scoreboard")["rows"].where(rung=rung, row=row)["training"][0]
+    paths = (STORED / rung / training).glob("seed-*.npz")
+    seeds = {int(path.stem.removeprefix("seed-")): hits.read(path)[1] for path in paths}
     return {seed: seeds[seed][row] for seed in sorted(seeds) if row in seeds[seed]}
 
 
@@ -35,9 +37,9 @@ def right(row: str, metric: str, length: int = 512) -> dict[int, float]:
     return {seed: 100 * float(hit.sum() / of.sum()) for seed, (hit, of) in counted.items()}
 
 
-def ahead(row: str, other: str, metric: str, length: int = 512) -> tuple[float, float, float]:
+def ahead(row: str, other: str, metric: str, length: int = 512, rung: str = "small") -> tuple[float, float, float]:
     """Points by which a row is ahead, and their 95 % interval, to one decimal: paired, on the seeds that both have."""
-    one, two = bits(row), bits(other)
+    one, two = bits(row, rung), bits(other, rung)
     both = [seed for seed in one if seed in two]
     found = table.measured([one[k] for k in both], questions()[metric, length], [two[k] for k in both])
     mean, low, high = (round(100 * value, 1) for value in found)

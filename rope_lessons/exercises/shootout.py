@@ -49,30 +49,31 @@ Rows = dict[str, dict[str, Any]]
 def _choose(
     rows: Rows,
     most_tax: float,
+    window: float,
     *,
     sure: bool = True,
     free: bool = True,
-    taxed: bool = True,
     by: int = 0,
-    below: bool = False,
 ) -> str | None:
     able = [
         name
         for name, row in rows.items()
         if (row["far"][1] > 0 or not sure)
         and (not row["trained"] or not free)
-        and (row["tax"] < most_tax if below else row["tax"] <= most_tax or not taxed)
+        and row["tax"] <= most_tax
+        and row["level"] >= window
     ]
     return max(able, key=lambda name: rows[name]["far"][by], default=None)
 
 
 _ROWS: Rows = {
-    "bent": {"far": (7.4, 5.0), "tax": 0.0, "trained": False},
-    "wide": {"far": (7.9, 1.2), "tax": 0.0, "trained": False},  # the larger gain, and the lower end is lower
-    "lucky": {"far": (9.7, -4.4), "tax": 0.0, "trained": False},
-    "dear": {"far": (8.5, 6.1), "tax": 2.5, "trained": False},
-    "own": {"far": (14.4, 11.8), "tax": -0.3, "trained": True},
-    "turned": {"far": (-3.9, -7.3), "tax": 4.0, "trained": False},
+    "bent": {"far": (7.4, 5.0), "level": 79.8, "tax": 0.0, "trained": False},
+    "wide": {"far": (7.9, 1.2), "level": 80.3, "tax": 0.0, "trained": False},  # larger gain, lower end lower
+    "lucky": {"far": (9.7, -4.4), "level": 82.1, "tax": 0.0, "trained": False},
+    "dear": {"far": (8.5, 6.1), "level": 78.4, "tax": 2.5, "trained": False},
+    "own": {"far": (14.4, 11.8), "level": 87.7, "tax": -0.3, "trained": True},
+    "turned": {"far": (-3.9, -7.3), "level": 68.5, "tax": 4.0, "trained": False},
+    "ruined": {"far": (17.0, 12.1), "level": 31.0, "tax": 0.0, "trained": False},  # as its control is
 }
 
 EXERCISES: dict[str, Exercise | Lab] = {
@@ -91,21 +92,26 @@ EXERCISES: dict[str, Exercise | Lab] = {
     "choose": Exercise(
         reference=_choose,
         cases=[
-            (_ROWS, 1.0),
-            (_ROWS, 5.0),
-            (_ROWS, 2.5),  # what "dear" costs
-            (_ROWS, -1.0),
-            ({name: _ROWS[name] for name in ("own", "turned")}, 9.0),
+            (_ROWS, 1.0, 72.4),
+            (_ROWS, 5.0, 72.4),
+            (_ROWS, 2.5, 72.4),  # what "dear" costs
+            (_ROWS, 1.0, 80.3),  # what "wide" has
+            (_ROWS, -1.0, 72.4),
+            ({name: _ROWS[name] for name in ("own", "turned")}, 9.0, 72.4),
         ],
         mistakes={
             "surely ahead: the lower end of the interval, the second of the pair, must be above 0": (
-                lambda rows, most_tax: _choose(rows, most_tax, sure=False)
+                lambda rows, most_tax, window: _choose(rows, most_tax, window, sure=False)
             ),
-            "leave out what needs a training of its own": lambda rows, most_tax: _choose(rows, most_tax, free=False),
-            "the tax must be at most most_tax": lambda rows, most_tax: _choose(rows, most_tax, taxed=False),
-            "a tax of most_tax itself is still allowed": lambda rows, most_tax: _choose(rows, most_tax, below=True),
+            "leave out what needs a training of its own": (
+                lambda rows, most_tax, window: _choose(rows, most_tax, window, free=False)
+            ),
+            "the tax must be at most most_tax": lambda rows, most_tax, window: _choose(rows, 9, window),
+            "a gain over a ruined control is no reach: look at the level": (
+                lambda rows, most_tax, window: _choose(rows, most_tax, 0)
+            ),
             "of those that are surely ahead the largest gain counts, not the largest lower end": (
-                lambda rows, most_tax: _choose(rows, most_tax, by=1)
+                lambda rows, most_tax, window: _choose(rows, most_tax, window, by=1)
             ),
         },
     ),
