@@ -141,6 +141,17 @@ def sink_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
     return rows
 
 
+def kept_rows(models: Models, windows: Tensor, seed: int) -> list[dict]:
+    """The share of a sink that a window loses: the weight of the start byte, kept and moved up, from the second half of
+    512 bytes. With one sink LM-Infinite shows it where StreamingLLM does."""
+    model, (plan, _) = trained_model(models, "rope", seed), masks()["LM-Infinite, 1"]
+    texts = recall.with_start(windows[:, :LENGTH]).split(8)
+    with torch.no_grad():
+        found = [torch.stack(recall.attention_weights(model, some, plan))[..., LENGTH // 2 :, 0] for some in texts]
+    first = torch.cat(found, dim=1).mean(dim=(1, 3))  # (layers, heads)
+    return [{"seed": seed, "first_token": [[round(value, 4) for value in layer] for layer in first.tolist()]}]
+
+
 def attention_rows(models: Models, windows: Tensor, seed: int, shown: int = 24) -> list[dict]:
     """The head that looks at the first byte most, with a start byte and without: its weights in the first text."""
     rows = []
@@ -311,6 +322,7 @@ def on_the_digit(model: torch.nn.Module, plan: Plan, texts: Tensor) -> list[floa
 
 TABLES: dict[str, Callable[[Models, Tensor, int], list[dict]]] = {
     "sinks": sink_rows,
+    "kept": kept_rows,
     "swapped": swapped_rows,
     "learned": learned_rows,
     "rows": long_rows,
@@ -325,7 +337,7 @@ def measure_all(seeds: Sequence[int], models: Models, windows: Tensor, out: Path
         "length": LENGTH,
         "questions": len(windows[::2]),
     }
-    names = ("sinks", "attention", "swapped", "learned", "rows", "alibi", "hybrids")
+    names = ("sinks", "attention", "kept", "swapped", "learned", "rows", "alibi", "hybrids")
     empty: dict[str, list] = {name: [] for name in names}
     result = Result(out / "local.json", "local", settings, empty, fresh)
     for seed in seeds:

@@ -356,7 +356,7 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         "; ".join(f"{said} {shown[name]}" for name, said in POLICIES.items())
     }; a dashed line at {home:.2f}, at home."""
     caption = f"""Move the slider, then press the other buttons. Orange: a distance that training never showed. Green:
-        the first byte, kept. Drawn with a window of {CACHED} and {KNOWN} bytes of training, measured with 32 and 64.
+        the first byte, kept. Drawn: window {CACHED}, trained on {KNOWN} bytes; measured: 32 and 64.
         Dashed: {home:.2f}, at home."""
     knobs = (
         Choice("policy", "keep", dict(POLICIES.items()), policy),
