@@ -173,10 +173,9 @@ def test_the_drawn_hands_are_doubles():
     drawn = inspect.signature(figures.invleaky_alias).parameters
     fast, slow = drawn["pairs"].default
     turned = torch.rad2deg(16 * omega)
-    assert (
-        f"pair {fast} turns by {turned[fast]:.0f}°, and might as well turn {3 * 360 - turned[fast]:.0f}° back" in LESSON
-    )
-    assert f"Pair {slow} turns {turned[slow]:.0f}° on." in LESSON
+    assert f"pair {fast} turns by {turned[fast]:.0f}°, which looks like {3 * 360 - turned[fast]:.0f}° back" in LESSON
+    assert f"pair {slow} turns {turned[slow]:.0f}° on, and a cosine knows no direction." in LESSON
+    assert f"when the hand does turn by {turned[fast]:.0f}°?" in LESSON
     assert f"pair 0 of 16 makes {turned[fast] / 360:.2f} turns" in DEEPER
     back = 2 * math.pi / abs(omega[fast].item() - 3 * 2 * math.pi / 16)
     assert f"looks like one of period {back:.1f} that turns backwards; pair 3 has nearly that period" in DEEPER
@@ -613,7 +612,7 @@ def test_what_the_four_trainings_practise():
     }.items():  # fmt: skip
         gap = gaps[name] if gaps[name] > 1 else "none"
         assert f"| {said} | {gap} | {found[name][3]} |" in LESSON
-    assert "*Far pairs*, of all in training, are shown as 64 to 511 apart." in LESSON
+    assert "*Far pairs*: the share of all training pairs shown 64 to 511 apart." in LESSON
     assert found["windows"][1] == 64  # no gap below 64
     assert "(Below 64 the first control leaves no gap.)" in LESSON
     assert found["slopes"][3] >= found["moving"][3]
@@ -661,7 +660,7 @@ def test_what_to_train_for_a_server():
             assert method[row].train_plan(0) == plain  # so log n† is not in training
     for row in ("invleaky-moving-logn", "skip-positions-logn"):  # log n is
         assert all(each.scale == rl.LogN(64) for each in method[row].train_plan(0))
-    assert "(log n is in training too, log n† is not)" in LESSON
+    assert "(log n: in training too; log n†: at test only)" in LESSON
     jump, moving = "skip-positions", "invleaky-moving"
     level = ahead(f"{jump}-logn", MOVING, "needle")
     assert level[1] < 0 < level[2]
@@ -779,7 +778,7 @@ def test_the_cut_of_the_head_is_not_bent():
     found = live.digits(kept_model(FIXED), hidden, live.windows(), 512, (1.0,)).all(dim=2).double().mean().item()
     assert 100 * found == pytest.approx(looked(FIXED, "cut")["right"], abs=2)
     assert right(f"{FIXED}-window", "needle 1")[0] > looked(FIXED, "cut")["right"] + 10
-    assert "unlike that of the tables, this cut is not bent, so near gaps remain" in LESSON
+    assert "unlike the tables' cut, this one is not bent, so near gaps remain" in LESSON
 
 
 def test_the_moving_window_against_its_cut():
