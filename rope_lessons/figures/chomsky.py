@@ -506,15 +506,15 @@ def chomsky_influence(length: int = 20, longest: int = 500, lead: float = 10.0) 
     moved.set_xlabel("symbols in the string")
     moved.set_ylabel("moved by one flip")
     ones = range(length + 1)
-    answers.plot([n / length for n in ones], [n % 2 for n in ones], color=BLUE, marker="o", markersize=5)
+    answers.plot([n / length for n in ones], [n % 2 for n in ones], color=GREY, marker="o", markersize=5)
     answers.set_yticks([0, 1], ["even", "odd"])
     answers.set_ylim(-0.3, 1.3)
     answers.set_xlabel(f"what the averaging head reads ({length} bits)")
     answers.set_ylabel("parity")
-    places.plot([n / length for n in ones], [n % 5 for n in ones], color=ORANGE, marker="o", markersize=5)
+    places.plot([n / length for n in ones], [n % 5 for n in ones], color=GREY, marker="o", markersize=5)
     places.set(yticks=[0, 2, 4], ylim=(-0.5, 4.5), ylabel="the cycle")
     places.set_xlabel(f"the same for {length} steps of 0 or +1")
-    legend_below(figure, moved, columns=1)
+    figure.legend(loc="outside upper center")
     alt = f"""Upper panel: how far one flipped symbol moves what a head reads, against the length of the string, both on
         logarithmic axes. A head that averages: {influence(length, 0.0):g} at {length} symbols,
         {influence(longest, 0.0):g} at {longest}. A head whose score for one place is ahead by {lead:g}:

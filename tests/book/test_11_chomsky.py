@@ -283,8 +283,8 @@ def test_thm_chomsky_bucket():
             assert exact == pytest.approx(1 - 1.42 / math.sqrt(length), abs=0.006)
     assert blind_accuracy(TASKS["bucket_sort"], 500) == pytest.approx(0.937, abs=1e-3)
     wrong = 500 * (1 - blind_accuracy(TASKS["bucket_sort"], 500))
-    assert (f"{wrong:.0f}", f"{1.4 * math.sqrt(500):.0f}") == ("32", "31")
-    assert "some $1.4\\,\\sqrt L$ places are wrong: 32 of 500" in LESSON
+    assert f"{wrong:.0f}" == f"{1.42 * math.sqrt(500):.0f}" == "32"
+    assert "some $1.42\\,\\sqrt L$ places are wrong: 32 of 500" in LESSON
     assert 0.9 < blind_score(TASKS["bucket_sort"]) < 0.903
     assert blind_accuracy(TASKS["bucket_sort"], 199) < 0.9 < blind_accuracy(TASKS["bucket_sort"], 205)
     assert 0.995 < token_table(TASKS["bucket_sort"], 500)[74, 0].item() < 0.999
@@ -454,11 +454,12 @@ def test_two_cures_one_after_the_other():
     assert [[f"{100 * x:.0f}" for x in pair] for pair in (first, last)] == [["58", "99"], ["47", "75"]]
     assert [f"{100 * mean(at(500, ways[way])):.0f}" for way in (LOG_N_GRID, GRID)] == ["90", "64"]
     assert "each seed is higher there, and the mean is 90 % instead of 64" in LESSON
-    # The other training, with a third of the ladder's learning rate, on up to 40 symbols.
+    # The other training, with a third of the ladder's learning rate and steps, on up to 40 symbols.
     assert {row.learning_rate for row in SHORT} == {1e-3}
     assert {row.learning_rate for row in results.read()} == {3e-4}
     assert REDUCED.longest == 40
-    assert "These models learned on up to 40 symbols, with a third of the learning rate" in LESSON
+    assert (LADDER.steps, REDUCED.steps) == (6000, 2000)
+    assert "These models learned on up to 40 symbols, with a third of the steps and learning rate" in LESSON
 
 
 def test_drawn_positions_jump_and_the_grid_is_smooth():
@@ -479,7 +480,7 @@ def test_reversing_learns_in_the_other_order():
     assert all(abs(seed[length] - 0.5) < 0.05 for seed in plain for length in seed if length > 60)
     for way in WAYS[1:]:
         found = of("reverse_string", way)
-        assert all(0.595 <= seed[40] < 0.685 for seed in found)
+        assert all(0.595 <= seed[40] < 0.685 for seed in found)  # not learned at home
         assert all(seed[40] > seed[102] > seed[500] for seed in found)
         for known, half in zip(plain, found, strict=True):
             if way in (DRAWN, GRID):
@@ -488,6 +489,8 @@ def test_reversing_learns_in_the_other_order():
         for without, scaled in ((DRAWN, LOG_N_DRAWN), (GRID, LOG_N_GRID)):
             scores = [mean(list(map(results.score, of("reverse_string", way, positions)))) for way in (without, scaled)]
             assert scores[1] < scores[0]
+    assert "and reversing was not learned at home" in LESSON
+    assert "none of these models has learned to reverse at home" in DEEPER
 
 
 def test_a_constant_is_no_coin():
@@ -575,7 +578,7 @@ def test_what_the_lesson_says_of_the_ladder():
     assert "only the tape walks it to 100 symbols, in two seeds; the others fade" in LESSON
     assert (max(way("reverse_string", "stack_rnn")), max(way("reverse_string", "tape_rnn"))) == (100, 96)
     assert max(home("reverse_string", "rnn") + home("reverse_string", "lstm")) < 0.9
-    assert "the other two do not even *at home*, at 20 symbols" in LESSON
+    assert "RNN and LSTM do not even *at home*, at 20 symbols" in LESSON
     assert max(way("stack_manipulation", "stack_rnn")) == 97
     assert sum(share > 50 for share in way("stack_manipulation", "stack_rnn")) == 1
     assert max(way("stack_manipulation", "tape_rnn")) < 10
@@ -624,6 +627,8 @@ def test_a_small_transformer_draws_the_teeth_that_training_asked_for():
     assert all(abs(seed[40] - 0.5) < 0.04 for seed in [*found[20], *more])
     assert "Transformers without dropout is right in 94 % at 20 symbols; at 40 all six are coins" in LESSON
     assert "all six are coins at 40" in DEEPER
+    assert f"{100 * max(figures.at_home(seed, 'parity_check', 20) for seed in [*found[20], *more]):.0f}" == "88"
+    assert "six small ones get at best 88 % of the way on parity" in LESSON
     assert small.dropout == 0 < REDUCED.dropout  # the ladder's
     assert all(abs(seed[20] - 0.5) < 0.07 for seed in found[10])
     shown = {row.learning_rate for row in TEETH if row.protocol == replace(small, longest=20).digest()}
@@ -679,14 +684,22 @@ def test_what_the_lesson_says_of_the_transformer():
     assert sensitive == [1, 1, 1, 2, 2, 3, 20, 20]
     fits = [sum(yes == (value <= bound) for yes, value in zip(learned, sensitive, strict=True)) for bound in range(21)]
     assert max(fits) == 7
-    assert "fits all eight rows, sensitivity seven: the five tasks learned in two seeds or more give" in LESSON
+    bound = fits.index(7)
+    wrong = [task for task, yes, value in zip(eight, learned, sensitive, strict=True) if yes != (value <= bound)]
+    assert wrong == ["even_pairs"]
+    assert "it fits seven rows of eight, all but even pairs" in LESSON
+    assert "fits all eight: the five tasks learned in two seeds or more give" in LESSON
+    sensitive_rows = {round(float(n)) for value, n in zip(sensitive, counted, strict=True) if value > 3}
+    assert sensitive_rows == {1}  # parity and the cycle; none with many answers
+    assert "Yet the cycle is like parity in both" in LESSON
+    assert "What could decide is missing: a sensitive row with many answers" in LESSON
     assert "at least 14 per string, the others one" in LESSON
     assert min(home("reverse_string", "transformer")) > 0.99  # and parity in no seed, below
     assert "at home the ladder's Transformer learns it in no seed, reversing in every one" in LESSON
     assert max(map(abs, home("parity_check", "transformer"))) < 0.12
     cycle = home("cycle_navigation", "transformer")
     assert [f"{100 * share:.0f}" for share in (min(cycle), max(cycle))] == ["55", "92"]
-    assert "it gets 55 to 92 % of the way" in LESSON
+    assert "the ladder's Transformer gets 55 to 92 % there" in LESSON
     assert sum(share > 0.99 for share in home("even_pairs", "transformer")) == 1
     assert min(home("parity_check", "lstm") + home("cycle_navigation", "lstm") + home("even_pairs", "lstm")) > 0.9
     assert max(home("reverse_string", "lstm")) < 0.9
@@ -711,7 +724,7 @@ def test_constants_of_the_transformer():
             assert f"Of the {LADDER.samples} strings {round(128 * odd[20])} are odd" in DEEPER
             assert sorted(f"{100 * share:.0f}" for share in home(task, "transformer")) == ["-11", "11", "11"]
     assert sorted(f"{100 * share:.0f}" for share in home("even_pairs", "transformer")) == ["100", "22", "22"]
-    assert "hence the marks at 22, 11 and −11" in LESSON
+    assert "(Marks at 22, 11 and −11: one answer to all strings.)" in LESSON
 
 
 def test_percent_of_the_way():
@@ -742,7 +755,7 @@ def test_what_one_flip_does_to_a_head():
     assert "moves by 0.05; of 500 bits, by 0.002" in LESSON
     assert figures.influence(500, 10.0) > 0.97
     assert figures.influence(2000, 10.0) > 0.9 > figures.influence(5000, 10.0)
-    assert "higher by 10 has no such trouble below thousands of symbols" in LESSON
+    assert "attention score of +10 for one place has no such trouble below thousands of symbols" in LESSON
     assert "0.05 at 20 symbols, 0.002 at 500" in rl.figures.chomsky_influence().alt
 
 
@@ -785,7 +798,11 @@ def test_random_positions_help_where_positions_were_the_trouble():
         for way, tested in (("plain", "plain"), ("random", "grid"))
     }
     assert cycle == {"plain": [7, 13, 26], "random": [7, 13, 11]}
-    assert "The cycle gains nothing" in LESSON
+    random = figures.of_seeds(
+        SHORT, task="cycle_navigation", model="transformer", variant="random", test_positions="grid"
+    )
+    assert max(figures.at_home(seed, "cycle_navigation", 20) for seed in random) < 0.9
+    assert "the task is not learned; nor is the cycle, which gains nothing" in LESSON
     best = max(way("reverse_string", "rnn"))
     assert f"The mean *score* rises from 9 to 33; but the best RNN has {best}." in LESSON
     drawn = rl.figures.chomsky_home(SHORT, {"reverse_string": "reverse", "cycle_navigation": "cycle"}, beyond=20)
@@ -816,11 +833,11 @@ def test_random_positions_help_where_positions_were_the_trouble():
     assert all(seed[100] == pytest.approx(20, abs=1) for seed in random)
     assert [f"{20 * seed[20] / 100:.0f}" for seed in sorted(random, key=lambda seed: seed[20])][::2] == ["11", "14"]
     assert max(seed[20] for seed in random) < 90
-    assert "yet the task is not learned" in LESSON
-    told = "home is only 57 to 68 % of the way, $k = 11$ to 14; at 100 symbols it is 20 %, $k = 20$."
+    told = "home is only 57 to 68 %, $k = 11$ to 14; at 100 symbols it is 20 %, $k = 20$: no fixed memory."
     assert told in LESSON
-    # All seeds of the second set learn at home.
+    # All seeds of the second set learn even pairs at home: the one comparison that every seed passes.
     assert min(seed[40] for way in WAYS for seed in of("even_pairs", way)) == 1
+    assert "what every seed learned at home; in this lesson only {numref}`fig-chomsky-lengths` passes" in LESSON
 
 
 def test_ahead_of_blind():
