@@ -37,9 +37,11 @@ def right(row: str, metric: str, length: int = 512) -> dict[int, float]:
     return {seed: 100 * float(hit.sum() / of.sum()) for seed, (hit, of) in counted.items()}
 
 
-def ahead(row: str, other: str, metric: str, length: int = 512, rung: str = "small") -> tuple[float, float, float]:
+def ahead(
+    row: str, other: str, metric: str, length: int = 512, rung: str = "small", other_rung: str | None = None
+) -> tuple[float, float, float]:
     """Points by which a row is ahead, and their 95 % interval, to one decimal: paired, on the seeds that both have."""
-    one, two = bits(row, rung), bits(other, rung)
+    one, two = bits(row, rung), bits(other, other_rung or rung)
     both = [seed for seed in one if seed in two]
     found = table.measured([one[k] for k in both], questions()[metric, length], [two[k] for k in both])
     mean, low, high = (round(100 * value, 1) for value in found)
