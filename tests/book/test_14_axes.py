@@ -537,9 +537,12 @@ def test_eq_axes_t5() -> None:
     assert number[63] == 26
     assert max(number) - number[63] == 5  # ranges 27 to 31
     assert (
-        "T5's usual table for distances up to 128 has five of 32 buckets unset after texts of 64; ours below, up to "
-        "32, is trained to its end." in LESSON
+        "T5's usual table, up to 128, has five of 32 buckets (ranges of distances) unset after texts of 64; ours "
+        "below, up to 32, is trained to its end." in LESSON
     )
+    assert number.index(16) == 16  # in the exercise: half of the buckets hold one distance each
+    said = "$16 + \\lfloor 16 \\ln(20/16)/\\ln(128/16) \\rfloor = 16 + \\lfloor 1.7 \\rfloor = 17$."
+    assert f"distance 20 is in number {said}" in LESSON
     ours = PositionBias("t5", 4, 16, length=64)
     assert ours.farthest == 32
     met, used = (set(biases.t5_buckets(torch.arange(n), farthest=ours.farthest).tolist()) for n in (64, 512))
@@ -619,6 +622,30 @@ def test_shapes_of_biases() -> None:
     assert falls["ALiBi"] == 448 / 16
     assert "T5's table is the usual one, up to 128." in LESSON  # and so it has numbers that training never met
     assert values["T5’s buckets"][112] != values["T5’s buckets"][113] == values["T5’s buckets"][511]
+
+
+def test_what_the_far_text_weighs() -> None:
+    """By hand, 512 keys of the same content: what those beyond distance 63 get of the last query's weight."""
+    away = biases.distances(512)[-1:]
+    assert int((away > 63).sum()) == 448
+    one = torch.ones(1, dtype=torch.float64)
+    table = rl.biases.t5_buckets(torch.arange(512), farthest=PositionBias("t5", 4, 16, length=64).farthest)
+    end = table.tolist().index(31)  # where the last bucket of the scoreboard's begins
+    shown = {
+        "none": torch.zeros(1, 512, dtype=torch.float64),
+        "ALiBi, drawn": -away.double() / 16,
+        "ALiBi, flattest": -away.double() / 256,
+        "KERPLE": biases.kerple_log_bias(away, one, one)[0],
+        "ended": biases.kerple_log_bias(away.clamp(max=end), one, one)[0],
+    }
+    none, drawn, flattest, kerple, ended = (100 * float(bias.softmax(-1)[away > 63].sum()) for bias in shown.values())
+    assert (
+        f"If 512 keys have the same content, the 448 beyond distance 63 get {none:.0f} % of the weight without a bias "
+        f"({{doc}}`06_entropy`), {drawn:.0f} % with ALiBi at 1/16, {flattest:.0f} at 1/256. KERPLE with "
+        f"$r_1 = r_2 = 1$ weighs a key by $1/(1 + \\Delta)$ and leaves them {kerple:.0f}; ended at {end}, as our T5 "
+        f"table is, {ended:.0f}." in LESSON
+    )
+    torch.testing.assert_close(shown["KERPLE"].exp(), 1 / (1 + away.double()))
 
 
 def test_eigenvectors_of_a_path_are_cosines() -> None:
