@@ -461,17 +461,14 @@ NAMED = {
     "DeepSeek-V3": ("DeepSeek-V2, V3", (9, 5), "left", "bottom"),
     "Llama 4 Scout": ("Llama 4", (7, -9), "right", "top"),
     "Mistral 7B v0.1": ("Mistral v0.1", (5, 9), "right", "bottom"),
+    "Qwen3 8B": ("Mistral v0.3,\nMixtral, Qwen3,\nQwen2.5", (3, 9), "right", "bottom"),
     "Command R7B": ("Command R7B", (-10, 0), "right", "center"),
-    "EXAONE 4.0 32B": ("EXAONE 4 (frame)", (12, 17), "right", "bottom"),
-    "SmolLM3 3B": ("SmolLM3", (-9, 0), "right", "center"),
-    "Llama 3 8B": ("Llama 3", (4, -9), "right", "top"),
-    "OLMo 2 7B": ("OLMo 2", (0, 7), "center", "bottom"),
+    "SmolLM3 3B": ("SmolLM3", (4, 9), "center", "bottom"),
     "Llama 3.1 8B": ("Llama 3.1", (9, 0), "left", "center"),
-    "Qwen3-Next 80B-A3B": ("Qwen3-Next", (0, 10), "center", "bottom"),
-    "Gemma 4 31B": ("Gemma 4 (frame)\nMinistral 3, Devstral 2", (2, 18), "left", "bottom"),
+    "Qwen3-Next 80B-A3B": ("Qwen3 30B, Qwen3-Next", (0, 10), "center", "bottom"),
+    "Gemma 4 31B": ("frames: EXAONE 4\nand Gemma 4", (2, 13), "left", "bottom"),
     "gpt-oss 20B": ("gpt-oss", (-8, -3), "right", "center"),
     "Olmo 3.1 32B": ("Olmo 3.1", (0, -7), "center", "top"),
-    "Code Llama 7B": ("Code Llama", (8, 5), "right", "bottom"),
 }
 
 
