@@ -59,7 +59,7 @@ def _square(x: float, y: float, tint: str, edge: str = "white") -> Any:
 
 @styled
 def rerope_split(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, str]:
-    """The causal triangle as a near band and a far triangle."""
+    """The causal triangle, near and far."""
     figure, axis = new_figure(height=3.6, width=4.2)
     index = torch.arange(length)
     for i in range(length):
@@ -82,7 +82,7 @@ def rerope_split(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, s
 
 @styled
 def rerope_cache(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, str]:
-    """What a cache holds at one step of decoding, and what that step reads of it."""
+    """What a cache holds, and what a step of decoding reads of it."""
     figure, axis = new_figure(height=1.3)
     for row, tint in enumerate((TINTS["far"], TINTS["near"])):
         for j in range(row * (length - window), length):
@@ -104,7 +104,7 @@ def rerope_cache(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, s
 
 @styled
 def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
-    """Needles found, by where they were hidden: at the start, and then by quarters to right before the question.
+    """Needles found, by where they were hidden.
 
     Args:
         found: percent of the needles at each of the five places, for each name.
@@ -246,34 +246,34 @@ def rerope_lengths(rows: Table, cases: Mapping[str, tuple[str, str]], top: float
 
 @styled
 def rerope_coverage(
-    found: Mapping[int, Mapping[int, float]], train_length: int = 64, length: int = 512
+    found: Mapping[int, Mapping[int, list[int]]], train_length: int = 64, length: int = 512
 ) -> tuple[MatplotlibFigure, str]:
-    """Needles found by Leaky ReRoPE, a cell for each window and k, with the largest distance shown.
+    """Needles found by Leaky ReRoPE and the largest distance shown, a cell for each window and k.
 
     Args:
-        found: for each window, percent of the needles for each k.
+        found: for each window and k, how many of 8 at each place.
         train_length, length: of the texts in training and at test.
     """
-    ks = list(next(iter(found.values())))
     figure, axis = new_figure(height=0.66 * len(found) + 0.6)
     said = []
     for row, (window, by_k) in enumerate(found.items()):
         cells = []
-        for column, (k, percent) in enumerate(by_k.items()):
+        for column, (k, right) in enumerate(by_k.items()):
             largest = window + (length - 1 - window) / k
+            percent, each = 12.5 * sum(right) / len(right), ", ".join(map(str, right))
             tint = TINTS["beyond" if largest > train_length - 1 else "near"]
             axis.add_patch(_square(column, row, tint))
-            axis.text(column, row - 0.12, f"{percent:.0f} %", ha="center", va="center", fontsize=15, weight="bold")
-            axis.text(column, row + 0.27, f"{largest:.1f}", ha="center", va="center", fontsize=12)
-            cells.append(f"k = {k} up to {largest:.1f}, {percent:.0f} percent")
+            axis.text(column, row - 0.26, f"{percent:.0f} %", ha="center", va="center", fontsize=15, weight="bold")
+            axis.text(column, row + 0.21, f"{each}\n{largest:.1f}", ha="center", va="center", fontsize=12)
+            cells.append(f"k = {k} up to {largest:.1f}, {percent:.0f} percent ({each})")
         said.append(f"w = {window}: " + ", ".join(cells))
-    axis.set(xlim=(-0.5, len(ks) - 0.5), ylim=(len(found) - 0.5, -0.5))
-    axis.set_xticks(range(len(ks)), [f"k = {k}" for k in ks])
+    axis.set(xlim=(-0.5, len(by_k) - 0.5), ylim=(len(found) - 0.5, -0.5))
+    axis.set_xticks(range(len(by_k)), [f"k = {k}" for k in by_k])
     axis.set_yticks(range(len(found)), [f"w = {window}" for window in found])
     axis.tick_params(length=0)
     axis.grid(False)
-    alt = f"""A grid with a row for each window and a column for each k. A cell has the percent of needles found in
-        texts of {length} bytes and the largest distance shown; beyond {train_length - 1} it has another colour.
+    alt = f"""A grid with a row for each window and a column for each k. A cell has the needles found in texts of
+        {length} bytes: in percent and of 8 at each place; the largest distance, red beyond {train_length - 1}.
         {"; ".join(said)}."""
     return figure, alt
 
@@ -575,9 +575,9 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         away; the arrows are pale among others, and for the 2 stands a question mark. With log n† they are not. With
         w = 8 the farthest bytes share one distance with all before them, three above and two in the question. Found
         and read, in percent: {said}."""
-    caption = """A drawing of the idea; the bars are measured, for the third digit at ¾ of 64 bytes or 512: found, the
-        weight of layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32
-        and no scale. ↵ is the line's end, ␣ a blank. With w = 8 all from 8 away on is one ?; the 8 that asks,
-        a byte earlier, still sees the e."""
+    caption = """A drawing; the bars are measured, for the third digit at ¾ of 64 bytes (as trained, w = 8) or 512:
+        found, the weight of layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4
+        have w = 32 and no scale. ↵ is the line's end, ␣ a blank. With w = 8 all from 8 away on is one ?; the 8 that
+        asks, a byte earlier, still sees the e."""
     buttons = Choice("state", "layer 1", {name: button for name, (button, *_) in STATES.items()}, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)

@@ -352,6 +352,8 @@ def test_the_mark_is_drawn_as_the_lesson_says():
         away = length - 5 - (int(last_digit(asked)[0]) - 4)  # the same for each digit
         said = f"{away} away" + (", shown as 32" if away > 32 else "")
         assert {said, *(f"{value:.0f} %" for value in values)} < set(shown.itertext())
+    of_64 = ", ".join(figures.STATES[state][0] for state in ("whole", "bent"))
+    assert f"¾ of 64 bytes ({of_64}) or 512" in figures.rerope_mark(measured).caption
     bent = next(p for p in Drawn(figures.rerope_mark(measured, "bent")).every if p.get("data-state") == "bent")
     true, parked, _ = (p.attrib["d"].count("M") for p in bent.iter() if p.tag.endswith("path"))
     assert (true, parked) == (7, 3)  # 1 to 7 back are inside the window, 8 to 10 at its edge
@@ -411,7 +413,8 @@ def test_the_lessons_numbers_are_the_scoreboards():
     for row in formulas:
         assert ahead(row, "far copies")[0] < ahead("longrope", "far copies")[0]
         assert board(row, "needle", 512) < board("longrope", "needle", 512)
-    assert "ReRoPE is 4.4 points ahead of windows of 64 (2.3 to 6.6)" in LESSON
+    low, high = ahead("rerope-w32", "far copies")[1:]
+    assert f"On far copies the bare bend leads windows of 64 by {low} to {high} points" in LESSON
     low, high = (board("rerope-w32", "needle", 512, end) for end in ("low", "high"))
     assert round((high - low) / 2) == 26
     # LongRoPE's search: the best of chapter 5, level with the windows.
@@ -432,7 +435,10 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert leaky["far copies"] == board("rerope-w32-logn-test", "far copies", 512)
     assert round(board("self-extend-w32-logn-test", "needle", 512)) == 68
     assert ahead("rerope-w32-logn-test", "natural") == [0.5, -0.1, 1.0]
-    assert "At 512 ReRoPE is 0.5 points ahead of these (−0.1 to 1.0)" in LESSON
+    assert "At 512 ReRoPE with log n† leads these by 0.5 points (−0.1 to 1.0)" in LESSON
+    assert board("rerope-w32", "natural", 512) < board("rope-window", "natural", 512)  # so the scale must be named
+    assert results("scoreboard")["rows"].where(rung="small", row="window-8", metric="natural")["seeds"][0] == 2
+    assert '"window-8": "control: windows of 8 (two seeds)"' in LESSON
     assert round(board("rope-window", "far copies", 512)) == 72
     assert "The control's 72 % are nearly all guessed" in LESSON
     assert round(board("window-8", "far copies", 512)) == 70
@@ -538,7 +544,7 @@ def test_a_diluted_first_layer_loses_the_needles_from_left_to_right():
     assert sum(others) < sum(bare) + 60  # of 500
     assert others[-1] < 10
     assert 90 < min(places(SHARP, BARE, BARE, BARE)) < 100
-    assert "{doc}`Chapter 6 <06_entropy>` mended nearly all in layer 1 alone" in LESSON
+    assert "As in {doc}`chapter 6 <06_entropy>`, log n† in layer 1 alone mends nearly all." in LESSON
     assert min(places(near, BARE, BARE, BARE)) > 90
 
 
@@ -676,10 +682,13 @@ def test_a_first_layer_with_bent_near_distances_loses_the_letters():
             (away,) = set((at - best).tolist())
             back.append(away)
     assert back == [5, 7, 8, 10, 11, 5, 6, 10, 11, 7]
-    assert "| one head | `y` {} | `e` {} | `e` {} | `k` {} | `k` {} |".format(*back[:5]) in LESSON
-    assert "| the other | `y` {} | `y` {} | `↵` {} | `↵` {} | `=` {} |".format(*back[5:]) in LESSON
+    table = LESSON.replace("\u00a0", " ")
+    assert "| one head | `y` {} | `e` {} | `e` {} | `k` {} | `k` {} |".format(*back[:5]) in table
+    assert "| the other | `y` {} | `y` {} | `↵` {} | `↵` {} | `=` {} |".format(*back[5:]) in table
+    assert "No two digits get the same two." in LESSON
+    assert len(set(zip("yeekk", "yy\n\n=", strict=True))) == 5
     assert [max(back[place], back[5 + place]) >= 8 for place in range(5)] == [False, False, True, True, True]
-    assert "from the third on a letter is 8 or more back" in LESSON
+    assert "a character 8 or more back shares its distance with all before it" in LESSON
     assert max(back) < 12  # the window that spares them all
 
     def each(*plan):
@@ -690,7 +699,7 @@ def test_a_first_layer_with_bent_near_distances_loses_the_letters():
     assert found[0] > 95
     assert round(found[1]) == 50
     assert max(found[2:]) < 20
-    assert "The last three: from the third on" in LESSON
+    assert "The last three, of which the model then gets few right" in LESSON
     assert back[9] == 7  # the only letter of the last three that keeps its distance
     assert min(back[2:5] + back[7:9]) >= 8
     assert "The `=` of the fifth, 7 back, does not save it." in LESSON
@@ -699,7 +708,7 @@ def test_a_first_layer_with_bent_near_distances_loses_the_letters():
     assert max(first[2:]) < 40
     assert min(later) > 90
     assert min(first[1], later[1]) > 90
-    assert "Nor do letters explain the second, half lost only if all layers bend at 8." in LESSON
+    assert "The second loses none; that it is half lost if all layers bend at 8 stays unexplained." in LESSON
 
 
 def test_the_cover_is_needed_and_not_enough():
@@ -724,18 +733,21 @@ def test_the_cover_is_needed_and_not_enough():
     beyond = {(w, k): 512 - (w + 1 + k * (63 - w)) for w, k in far}
     ranked = [round(24 * found[each] / 100) for each in sorted(far, key=beyond.get)]
     assert sum(max(b - a, 0) for a, b in pairwise(ranked)) == 1  # one answer of 24 out of order
-    assert "Counting the uncovered bytes ranks them nearly as well." in LESSON
+    assert "and nearly as well with the number of uncovered bytes" in LESSON
     uncovered = rl.scheme("leaky-rerope", dim=32, window=32, slope=1 / 8, scale=rl.LogN(64, clip=True))
     last = live.digits(model, uncovered, texts, 512, [1]).all(dim=2)
     assert (last.numel(), int(last.sum()), far[-1]) == (8, 1, (32, 8))
-    assert "at 91.9. Of those right before the question, at known distances, one in eight is found" in LESSON
+    at_places = run_needles()
+    told = "Right before the question, 14 bytes away, $k = 8$ finds {}, {} and {} of eight"
+    assert told.format(*(at_places(model, texts, window, 8)[2] for window in (12, 24, 32))) in LESSON
     asked = passkey_windows(texts[:1, :513], 1.0)
-    assert 507 - (int(last_digit(asked)[0]) - 4) == 14  # from the first query to its digit, inside the window
+    assert 507 - (int(last_digit(asked)[0]) - 4) == 14  # first query to its digit; w = 24, 32 show it so
     assert all((found[12, k] == 100) == (13 + k * 51 >= 512) for k in (8, 12, 16, 20))
-    drawn = rl.figures.rerope_coverage({32: {12: found[32, 12], 16: found[32, 16]}})
-    assert "k = 12 up to 71.9, 75 percent, k = 16 up to 61.9, 92 percent" in drawn.alt
+    drawn = rl.figures.rerope_coverage({32: {k: at_places(model, texts, 32, k) for k in (12, 16)}})
+    assert "k = 12 up to 71.9, 75 percent (4, 8, 6), k = 16 up to 61.9, 92 percent (6, 8, 8)" in drawn.alt
+    assert [round(found[32, k]) for k in (12, 16)] == [75, 92]
     assert max(found[8, k] for k in (8, 12, 16, 20)) == 0
-    assert "(but a window of 8 finds none)" in LESSON
+    assert "(but $w = 8$ finds none)" in LESSON
     short = rl.scheme("leaky-rerope", dim=32, window=8, slope=1 / 20)
     assert live.percent(model, short, texts, 64, "needle") == 0  # nor at home
     assert round(found[32, 8]) == 4
@@ -744,6 +756,19 @@ def test_the_cover_is_needed_and_not_enough():
     assert "you find 91.7 % of the needles" in short_of_needles.message
     assert f"up to {largest[32, 16]:.1f}, and still finds too few needles ({found[32, 16]:.0f} %)" in LESSON
     assert 33 + 16 * 31 == 529
+
+
+def run_needles() -> Any:
+    """The function of the lesson's cell: needles found at each of three places."""
+    (cell,) = (of for of in re.findall(r"```{code-cell} ipython3\n((?:.*\n)+?)```", LESSON) if "def needles" in of)
+    source = cell[cell.index("def needles") : cell.index("rl.figures")]
+
+    def at_places(model: Any, texts: Any, window: int, k: int) -> list[int]:
+        made: dict[str, Any] = {"rl": rl, "live": live, "model": model, "texts": texts}
+        exec(source, made)
+        return made["needles"](window, k)
+
+    return at_places
 
 
 def needles_of_each_seed(row: str, metric: str = "needle") -> dict[int, int]:
@@ -772,7 +797,7 @@ def test_leaky_needles_of_each_seed():
         assert min(map(abs, each)) > 0.3
         assert len({gap > 0 for gap in each}) == 1  # so in each seed
         ahead[metric] = mean(each)
-    assert f"has {ahead['natural']:.1f} points more of all bytes right than ReRoPE, but" in LESSON
+    assert f"has {ahead['natural']:.1f} points more of all bytes right than ReRoPE, both with log n†, but" in LESSON
     told = f"but {-ahead['far copies']:.1f} fewer far copies and {fewer:.0f} fewer needles (on the same three seeds"
     assert f"{told}, and so in each)" in LESSON
     assert "each of Leaky's three seeds has more of all bytes right than ReRoPE with the same weights" in DEEPER
@@ -946,7 +971,7 @@ def test_windows():
         assert found[80] > found[64] > found[60]
         if model != "plain":
             assert max(found[w] for w in (24, 32, 40, 48, 56)) < min(found.values()) + 0.03
-            assert "our older models are less choosy" in LESSON
+            assert "an older, smaller model of ours is less choosy" in LESSON
             assert found[64] > found[56] + 0.03
         assert all(found[64] > found[w] for w in (24, 32, 40, 48, 56, 60))
     plain = by_window("plain")
@@ -1095,3 +1120,4 @@ def test_what_bending_costs_a_prompt() -> None:
     told = "A prompt of 4,096 tokens takes {:.0f} % more of attention's time, one of 16,384 takes {:.0f} %"
     more = [100 * (forward[length] - 1) for length in (4096, 16_384)]
     assert told.format(*more) in LESSON
+    assert f"attention over 4,096 tokens took {more[0]:.0f} % longer" in LESSON
