@@ -54,13 +54,14 @@ def _choose(
     sure: bool = True,
     free: bool = True,
     by: int = 0,
+    below: bool = False,
 ) -> str | None:
     able = [
         name
         for name, row in rows.items()
         if (row["far"][1] > 0 or not sure)
         and (not row["trained"] or not free)
-        and row["tax"] <= most_tax
+        and (row["tax"] < most_tax if below else row["tax"] <= most_tax)
         and row["level"] >= window
     ]
     return max(able, key=lambda name: rows[name]["far"][by], default=None)
@@ -107,6 +108,9 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 lambda rows, most_tax, window: _choose(rows, most_tax, window, free=False)
             ),
             "the tax must be at most most_tax": lambda rows, most_tax, window: _choose(rows, 9, window),
+            "a tax of most_tax itself is still allowed": (
+                lambda rows, most_tax, window: _choose(rows, most_tax, window, below=True)
+            ),
             "a gain over a ruined control is no reach: look at the level": (
                 lambda rows, most_tax, window: _choose(rows, most_tax, 0)
             ),

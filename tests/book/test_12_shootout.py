@@ -833,6 +833,12 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     assert [each.rows for each in agreed] == [19] * 2
     # Two sizes agree better than two models.
     assert agreed[0].better_half > 0.8 > 0.4 > summary.agreement(summary.beside_published(BOARD, "natural")).better_half
+    random = np.random.Generator(np.random.Philox(key=1))
+    half = np.arange((19 + 1) // 2)
+    by_chance = random.permuted(np.tile(half, (200_000, 1)), axis=1)
+    found = np.abs(1 - 6 * ((by_chance - half) ** 2).sum(axis=1) / (len(half) ** 3 - len(half)))
+    kept, unsure = (each.better_half for each in agreed)
+    assert (found >= kept - 1e-9).mean() < 0.01 < 0.05 < (found >= unsure - 1e-9).mean()
     assert "24 rows of the articles, 19 of the larger model" in LESSON
     yarn = [of_seed(seed, "yarn", "far copies", 2048) for seed in (0, 1)]
     assert all(each["ahead_low"] > 0 for each in yarn)
@@ -878,6 +884,10 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     assert max(finds[1, "yarn", 2048], finds[1, "yarn-logn", 2048]) < 0.55
     assert finds[1, "invleaky-w64-logn", 2048] < finds[1, "invleaky-w64-logn-window", 2048]
     assert min(finds[seed, "hwfa2-w64-logn", length] for seed in (0, 1) for length in (256, 2048)) > 0.98
+    hwfa = WHOLE.where(rung="second", row="hwfa-w64", metric="needle")
+    assert (hwfa["seeds"], hwfa["mean"]) == ([1, 1], [1, 1])
+    assert "two seeds (HWFA one)" in LESSON
+    assert "(and HWFA with the one that it has)" in DEEPER
     assert "with seed 1 all three did." in DEEPER
     assert "YaRN keeps about half or less, InvLeaky less than a window." in DEEPER
     copy = pick(read_table(), "rope", "passkey", 1, "found")
