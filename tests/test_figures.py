@@ -272,7 +272,7 @@ def test_some_of_the_dials() -> None:
     assert len(drawn(some._repr_html_())[0]) == 8
     assert some.drawn[0] == every.drawn[0][:8]
     for shown in (every, some):
-        assert "11 hands met new angles" in shown._repr_html_()
+        assert "11 of 16 met new angles" in shown._repr_html_()
     assert "the first 8 of 16 pairs" in some.alt
     assert "16 pairs" in every.alt
     assert 'class="rl-dials rl-large"' in some._repr_html_()

@@ -238,7 +238,7 @@ def _note(row: DialRow, found: Sequence[_Dial], with_training: bool) -> str:
     red = sum(dial.new > 0 for dial in found)
     if red == 0:
         return "no new angle"
-    return f"{red} hand{'s' * (red > 1)} met new angles"
+    return f"{red} of {len(found)} met new angles"
 
 
 def _sample(kind: str, words: str) -> str:
@@ -257,7 +257,7 @@ def _legend(found: Sequence[_Dial], with_training: bool) -> str:
         between = "from the key to the query, and the number below"
         of_two = (("rl-hand", "query"), ("rl-hand rl-second", "key"), ("rl-between", between))
         return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in of_two)}</div>'
-    samples = [("rl-seen", "angles that training showed" if with_training else "what the hand has run through")]
+    samples = [("rl-seen", "the range of training" if with_training else "what the hand has run through")]
     if any(dial.new for dial in found):
         samples.append(("rl-new", "angles that it never showed"))
     kinds = {_step_kind(dial) for dial in found}

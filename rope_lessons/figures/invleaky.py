@@ -66,10 +66,6 @@ class _OwnTrainings(Dials):
     def alt(self) -> str:
         return f"Two rows of dials, each with its own training. {self.said}"
 
-    def _repr_html_(self) -> str:
-        page = super()._repr_html_().replace("hands met", f"of {len(self.drawn[0])} met")
-        return page.replace("angles that training showed", "the range of training")
-
 
 def invleaky_dials(
     train_length: int = 64, length: int = 512, window: int = 16, slope: float = 16, dim: int = 32
