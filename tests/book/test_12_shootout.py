@@ -871,7 +871,7 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
         {:.0f}, and {:.0f} with ReRoPE, without log n ({:.0f} with a window, {:.0f} with YaRN)."""
     assert " ".join(said.format(*shares).split()) in LESSON
     assert f"(The larger model above keeps {shares[3]:.0f} % without it.)" in LESSON
-    keeps = f"(A larger model keeps {shares[3]:.0f} % with ReRoPE alone,"
+    keeps = f"(A larger model, with the one seed that learned needles, keeps {shares[3]:.0f} % with ReRoPE alone,"
     assert keeps in (ROOT / "book" / "06_entropy.md").read_text("utf8")
     bent, turned = ("rerope-w128", "rerope-w128-logn"), ("rope", "rope-logn", "invleaky-w64-logn")
     others = ("yarn", "yarn-logn", "rope-window", "invleaky-w64-logn-window", "hwfa2-w64-logn")
