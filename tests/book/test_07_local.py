@@ -136,7 +136,8 @@ def test_distances_by_hand():
     for sinks, token, seen in ((4, 1, (34, 32)), (1, 0, (32, 32))):
         kept = [j for j in range(501) if j < sinks or 500 - j < 32]
         assert (len(kept) - 1 - kept.index(token), min(500 - token, 32)) == seen
-    assert "token 1 at $\\min(500, 35) - 1 = 34$, LM-Infinite at $\\min(499, 32) = 32$. With one sink both" in LESSON
+    assert "token 1 at $\\min(500, 35) - 1 = 34$, LM-Infinite at $\\min(499, 32) = 32$." in DEEPER
+    assert "With a single sink both show it at $w$." in LESSON
 
 
 @pytest.mark.parametrize(("window", "sinks"), [(5, 2), (3, 1), (2, 4)])
@@ -215,7 +216,7 @@ def test_eq_local_soft():
     assert (held[0], held[-1]) == (10, 1179)
     assert [math.ceil(math.log(100) / slope) for slope in rl.alibi_slopes(4).tolist()][-1] == 1179
     assert RUNGS["small"].config.heads == 4
-    assert "512 bytes are not: of four heads the widest takes 1,179." in LESSON
+    assert "512 bytes are too short: of four heads the widest needs 1,179." in LESSON
 
 
 def test_alibi_bound_of_a_far_key():
@@ -680,7 +681,8 @@ def test_parking_is_not_all_that_makes_a_sink():
     for of_seed in STORED["sinks"].where(model="rope without start")["first_token"]:
         assert max(max(layer) for layer in of_seed) < 0.0205  # less than an even look
     assert mean_loss("rope without start", "64") < mean_loss("rope", "64")
-    assert "the same secrets make no sink; and with one, the head that looks them up parks only a tenth" in LESSON
+    assert "a part of it, since without a start byte the same secrets make no sink ({doc}`deeper/07_local`)." in LESSON
+    assert "from other bytes it puts a tenth there, and the other nine tenths elsewhere in the text." in DEEPER
     assert "and the model without a start byte, trained on the same secrets, has no sink." in DEEPER
 
 
@@ -704,7 +706,7 @@ def test_without_the_sink_the_others_get_its_share():
     assert float(without[0] / with_sink[1]) == pytest.approx(4.7, abs=0.05)
     heavier = [round(1 / (1 - share), 1) for share in kept_shares()]
     assert (round(100 * float(with_sink[0])), heavier) == (79, [1.4, 1.5, 1.7])
-    assert "Our sinks hold less: without them the others are 1.4 to 1.7 times as heavy." in LESSON
+    assert "Our sinks hold less: without them the other keys are 1.4 to 1.7 times as heavy." in LESSON
     assert "has 79 % on its sink." in DEEPER
     assert "losing that makes the others 1.4, 1.5 and 1.7 times as heavy." in DEEPER
 
@@ -723,8 +725,8 @@ def test_a_learned_sink_mends_most_of_the_loss():
     bare = sum(losses("rope", "window")) / 3
     steps = [round(more - less, 2) for more, less in itertools.pairwise((bare, gain, sink, valued))]
     assert steps == [0.58, 0.04, 0.16]
-    assert "Gains alone bring back 0.58." in LESSON
-    assert "A constant: its value, here worth 0.16" in LESSON
+    assert "Gains alone bring back 0.58, so mostly the heads were too loud." in LESSON
+    assert "It says a constant, its value, and here that is worth 0.16" in LESSON
     assert (sink - valued) / (sink - kept) > 0.9
     assert 0.75 < (lost - sink) / (lost - kept) < 0.8
     assert "mends nearly four fifths of the loss" in DEEPER
@@ -738,11 +740,11 @@ def test_a_learned_sink_mends_most_of_the_loss():
     assert asked == [0.7, 0.66, 0.58]
     assert max(down) < 1 / 3 + 0.005
     assert all(fit < ask / 2 for fit, ask in zip(down, asked, strict=True))
-    assert "They turn the strongest sink's head down to a third or less, further than its lost share asks for" in LESSON
+    assert "gains turn the strongest sink's head down to a third or less, further than its lost share asks" in LESSON
     each = [STORED["learned"].where(fitted=fitted)["loss"] for fitted in ("sink", "gain")]
     apart = [round(loud - silent, 2) for silent, loud in zip(*each, strict=True)]
     assert apart == [0.08, 0.03, 0.02]
-    assert "Knowing *when*, the point of parking, adds only 0.04 (0.02 to 0.08, by seed)" in LESSON
+    assert "Knowing *when* to be quiet is the point of parking, and adds only 0.04." in LESSON
     assert "(by seed 0.08, 0.03 and 0.02)" in DEEPER
     assert down == [0.33, 0.3, 0.2]
     assert "the head of the strongest sink is turned down most, to 0.33, 0.30 and 0.20, where 0.70, 0.66" in DEEPER
@@ -799,7 +801,8 @@ def test_the_lessons_numbers_are_the_scoreboards():
         for row in ("lambda", "streaming", "lm-infinite", "alibi")
     }
     assert lost["lambda"] == [-5.5, -10.5, -0.5]
-    assert "next to nothing ({numref}`fig-local-ahead`); at their true distance they cost more than 5 points." in LESSON
+    assert "Moved up, four first bytes change next to nothing ({numref}`fig-local-ahead`)." in LESSON
+    assert "At their true distance, which training never showed, they cost more than 5 points." in LESSON
     twice = [-board("streaming", "repeated", 512, f"ahead_{end}") for end in ("high", "low")]
     assert [round(points) for points in twice] == [2, 4]
     assert "2 to 4 points on text that comes twice, {doc}`/book/12_shootout`" in DEEPER
@@ -811,7 +814,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert board("alibi-window", "natural", 512) == 61.6
     assert "improves from 60.1 to 62.6 on all bytes" in DEEPER
     assert "so its control improves too, to 61.6" in DEEPER
-    assert "It is 5 points of far copies ahead of its control." in LESSON
+    assert "In far copies it is 5 points ahead of its control." in LESSON
     assert by_seed("alibi", "needle") == [33, 66, 75]
     assert "find 33, 66 and 75 % of the needles, and a third is what a window finds." in LESSON
     cuts = ("hwfa-w16-window", "hwfa2-w16-logn-window", "alibi-window")  # those right before the question
@@ -828,7 +831,8 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "| HWFA, $w = 16$ | 48.70 |" in DEEPER
     assert "HWFA is 0.7 points worse at 512" in DEEPER
     assert "and here costs nothing at home." in LESSON
-    assert "trained on 512 tokens) HWFA costs 0.7 points at home, and at 4,096 has 48 % where RoPE has 23" in LESSON
+    assert "costs 0.7 points at home, on 512 tokens, and at 4,096 predicts 48 % right where RoPE predicts 23" in LESSON
+    assert "| RoPE | 49.41 | 24.17 | 23.16 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 | 80.84 | 48.15 |" in DEEPER
     assert board("window-8", "far copies", 512) == 70.0
     assert results("scoreboard")["rows"].where(rung="small", row="window-8")["training"][0] == "rope"
@@ -860,7 +864,7 @@ def test_a_field_wider_than_training_does_no_harm():
     assert found == pytest.approx([64, 64.1], abs=0.15)
     assert rl.local.receptive_field(64, 4) == 253
     assert "It does no harm there: read from its last 64 alone, each byte is right as often, 64 %." in DEEPER
-    assert "(A little more, since at home most bytes have fewer than 64 before them.)" in LESSON
+    assert "at 512 a byte has more near text before it, on average, than at 64" in DEEPER
 
 
 def test_a_finished_model_as_a_hybrid():
@@ -956,7 +960,7 @@ def test_hybrids_lose_a_part():
     assert whole["right"]["needle, 512"] == without["right"]["needle, 512"] == 100
     assert hybrid("hwfa2-w16-logn", "no log n")["right"]["needle, 512"] > 99
     assert round(whole["right"]["far copies, 512"] - without["right"]["far copies, 512"], 1) == 1.5
-    assert "taken from HWFA at test, costs about 1.5 points of far copies and no needle (other models" in LESSON
+    assert "taken from HWFA at test, it costs about 1.5 points of far copies and no needle." in LESSON
     digit = [found[end] for found in (without["on_the_digit"],) for end in ("512", "64")]
     assert [(round(min(weights)), round(max(weights))) for weights in digit] == [(80, 98), (94, 98)]
     assert "give the digit of a needle 80 to 98 % of their weight at 512 bytes, against 94 to 98 % at 64" in DEEPER
@@ -976,7 +980,7 @@ def test_the_books_model_has_no_sink():
     strongest = float(weights[:, :, :, 32:, 0].mean(dim=(1, 3)).max())
     assert round(100 * strongest, 1) == 0.8
     assert round(100 * float((1 / torch.arange(33, 65)).mean())) == 2
-    assert "No head of this model gives its first byte more than 0.8 %, where an even look would give 2" in LESSON
+    assert "no head gives its first byte more than 0.8 %, where an even look would give 2." in DEEPER
     assert round(100 * float((1 / torch.arange(2, 25)).mean())) == 12
     assert "its mean over the 23 later queries, where an even look would give 12 %" in LESSON
 
@@ -992,7 +996,7 @@ def test_needles_of_the_hybrids_elsewhere():
     assert found == [[50, 42], [42, 28], [38, 1]]
     assert "HWFA learns to find half of the needles, and keeps most of that at 512" in DEEPER
     assert "HWFA2 falls there from 42 % at home to 28, and without log n from 38 to 1: there the scale" in DEEPER
-    assert "on our small copy of Su's model ({doc}`articles_model`) half of them" in LESSON
+    assert "and half of them on our small copy of Su's model ({doc}`articles_model`)." in LESSON
 
 
 def test_without_the_switch_hwfa2_finds_only_what_is_near():
@@ -1280,7 +1284,7 @@ def test_the_same_is_not_good():
     parts = [float(part.mean()) for part in loss[:, 64:].mean(dim=0).split(64)]
     assert min(parts) > mean_loss("rope", "64") + 0.6
     assert max(parts) - min(parts) < 0.1
-    assert "with windows the recall model is, from byte 64 to 512, one and the same bad reader" in LESSON
+    assert "with windows the recall model is, from byte 64 to 512, one and the same bad reader" in DEEPER
 
 
 def test_what_windows_cost_on_ordinary_text():
@@ -1289,7 +1293,7 @@ def test_what_windows_cost_on_ordinary_text():
     ahead = [board(row, "natural", 512, "ahead_mean") for row in far]
     assert ahead == [1.0, 0.7, 2.1]
     assert round(board("hwfa-w16", "far copies", 512, "ahead_mean")) == 14
-    assert "Against HWFA's one full layer it loses two points over all bytes, 14 in far copies" in LESSON
+    assert "Against HWFA's one full layer it loses two points over all bytes;" in LESSON
 
 
 def test_rows_of_the_table_are_what_their_names_say():
@@ -1310,7 +1314,7 @@ def test_rows_of_the_table_are_what_their_names_say():
     assert trained == ["rope"] * 4
     trained = [lines.where(row=row)["training"][0] for row in ("alibi", "hwfa2-w16-logn", "hwfa-w16")]
     assert trained == ["alibi", "hwfa2-w16-logn", "hwfa-w16"]
-    assert "The first four rows are plain RoPE, changed at test only; the others were trained as named." in LESSON
+    assert "The first four rows are plain RoPE, changed at test only." in LESSON
     assert small["hwfa2-w16-logn"].method.test[2].window == 32
     assert "that layer alone caps its distances, here at 32, by ReRoPE" in LESSON
     low, high = (board("streaming", "needle", 512, end) for end in ("low", "high"))
@@ -1327,6 +1331,6 @@ def test_the_recall_model_reads_far_with_alibi_and_not_through_hwfa():
     reach = STORED["rows"].where(method="alibi", test="as the method says")["recall"]
     assert [of_seed["384"] for of_seed in reach] == [1, 0, 1]
     assert "Its loss rises in every seed, and in two of three it answers every question at every distance" in DEEPER
-    assert "the recall model, with a single window below, did not learn to look in 800 steps" in LESSON
+    assert "The recall model, with a single window below, did not learn to look in 800 steps" in LESSON
     assert "800 steps on 64 bytes" in DEEPER  # and the setting itself:
     assert STORED["config"]["steps"] == 800
