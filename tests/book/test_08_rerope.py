@@ -34,6 +34,7 @@ from tests.book.drawn import Drawn
 ROOT = Path(__file__).parents[2]
 LESSON = (ROOT / "book" / "08_rerope.md").read_text("utf8")
 DEEPER = (ROOT / "book" / "deeper" / "08_rerope.md").read_text("utf8")
+SHOOTOUT = (ROOT / "book" / "12_shootout.md").read_text("utf8")
 STORED = results("rerope")
 SLOPES = (0.0, 1 / 8, 1.0, 16.0)
 
@@ -388,13 +389,14 @@ def test_the_lessons_numbers_are_the_scoreboards():
     lost = [
         round(abs(board("rerope-w32", metric, 64) - board("rope", metric, 64)), 1) for metric in ("natural", "needle")
     ]
-    assert f"stays within {lost[0]} points of plain RoPE on all bytes, {lost[1]} on needles" in LESSON
+    assert f"it stays within {lost[0]} points of plain RoPE on all bytes, {lost[1]} on needles" in LESSON
     assert ahead("rerope-w32", "far copies") == [4.4, 2.3, 6.6]
     assert ahead("rerope-w32", "natural") == [-0.8, -1.7, 0.0]
     assert round(board("rerope-w32", "needle", 512)) == 27
     assert round(board("rerope-w32-logn-test", "needle", 512)) == 88
     assert board("rope-logn-test", "needle", 512) == 0
-    assert "The bend alone finds 27 %, no more than windows do, but different ones: half of those at the" in LESSON
+    assert "Bare ReRoPE finds 27 %, no more than the hiding window does." in LESSON
+    assert "But it finds different ones: half of those at the start, where the window finds none." in LESSON
     assert board("rerope-w32", "needle", 512) < board("rope-window", "needle", 512)
     assert 50 < board("rerope-w32", "needle 0", 512) < 52
     assert "Eight times as many keys can blur a softmax; log n† sharpens it, and 88 % are found" in LESSON
@@ -414,12 +416,12 @@ def test_the_lessons_numbers_are_the_scoreboards():
         assert ahead(row, "far copies")[0] < ahead("longrope", "far copies")[0]
         assert board(row, "needle", 512) < board("longrope", "needle", 512)
     low, high = ahead("rerope-w32", "far copies")[1:]
-    assert f"On far copies the bare bend leads windows of 64 by {low} to {high} points" in LESSON
+    assert f"On far copies bare ReRoPE leads the hiding window by {low} to {high} points" in LESSON
     low, high = (board("rerope-w32", "needle", 512, end) for end in ("low", "high"))
     assert round((high - low) / 2) == 26
     # LongRoPE's search: the best of chapter 5, level with the windows.
     assert ahead("longrope", "far copies") == [-0.6, -2.4, 1.2]
-    assert "the best frequencies of a search by loss, equally sharp, 20 % (one seed)" in LESSON
+    assert 'one_seed = "LongRoPE, searched (one seed)"' in LESSON
     assert results("scoreboard")["rows"].where(rung="small", row="longrope")["seeds"][0] == 1
     assert round(board("longrope", "needle", 512)) == 20
     # Its factor, on queries and keys alike, is that of log n† for the last query: log n / log N.
@@ -429,16 +431,21 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert round(board("rope-window", "needle", 512)) == 32
     second = results("scoreboard")["each_seed"].where(rung="second", metric="far copies", length=2048)
     assert min(second.where(row="yarn")["ahead_low"]) > 0
-    assert "(on a larger model YaRN does: {doc}`12_shootout`)" in LESSON
+    assert "Untuned LongRoPE and YaRN are not (on the larger model YaRN is)" in SHOOTOUT
     leaky = {metric: board("leaky-rerope-w32-logn-test", metric, 512) for metric in ("natural", "far copies")}
     assert leaky["natural"] > board("rerope-w32-logn-test", "natural", 512)
     assert leaky["far copies"] == board("rerope-w32-logn-test", "far copies", 512)
     assert round(board("self-extend-w32-logn-test", "needle", 512)) == 68
     assert ahead("rerope-w32-logn-test", "natural") == [0.5, -0.1, 1.0]
-    assert "At 512 ReRoPE with log n† leads these by 0.5 points (−0.1 to 1.0)" in LESSON
+    assert "On all bytes ReRoPE with log n† was half a point above the window (−0.1 to 1.0)" in SHOOTOUT
     assert board("rerope-w32", "natural", 512) < board("rope-window", "natural", 512)  # so the scale must be named
+    named = [
+        f'"{row}": "{name}",'
+        for row, name in (("rerope-w32", "bare ReRoPE, w = 32"), ("rerope-w32-logn-test", "ReRoPE, w = 32, log n†"))
+    ]
+    assert [LESSON.count(each) for each in named] == [2, 2]
     assert results("scoreboard")["rows"].where(rung="small", row="window-8", metric="natural")["seeds"][0] == 2
-    assert '"window-8": "control: windows of 8 (two seeds)"' in LESSON
+    assert '"window-8": "control: hiding windows of 8 (two seeds)"' in LESSON
     assert round(board("rope-window", "far copies", 512)) == 72
     assert "The control's 72 % are nearly all guessed" in LESSON
     assert round(board("window-8", "far copies", 512)) == 70
@@ -447,7 +454,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
         assert by_length == sorted(set(by_length)), row
         gain = round(by_length[-1] - by_length[0], 1)
         assert row == "rerope-w32-logn-test" or gain == {"window-8": 0.9, "rope-window": 1.7}[row]
-    assert "That is worth a point to them, and nearly two to windows of 64" in LESSON
+    assert "That is worth a point to windows of 8, and nearly two to windows of 64" in LESSON
     # A gain with length under which more text does harm: less than that of windows, which read nothing far.
     bare, near = ([board(row, "natural", n) for n in (64, 256, 512)] for row in ("rerope-w32", "rope-window"))
     assert bare[0] < bare[2] < bare[1]
@@ -544,7 +551,7 @@ def test_a_diluted_first_layer_loses_the_needles_from_left_to_right():
     assert sum(others) < sum(bare) + 60  # of 500
     assert others[-1] < 10
     assert 90 < min(places(SHARP, BARE, BARE, BARE)) < 100
-    assert "As in {doc}`chapter 6 <06_entropy>`, log n† in layer 1 alone mends nearly all." in LESSON
+    assert "In layers 2 to 4 it saves few needles; in layer 1 alone, nearly all." in LESSON
     assert min(places(near, BARE, BARE, BARE)) > 90
 
 
@@ -556,7 +563,7 @@ def test_needles_of_all_seeds_are_lost_from_left_to_right():
         assert needle["0"][seed] >= needle["0.5"][seed] >= needle["1"][seed]
         assert needle["0"][seed] > needle["1"][seed]
     assert sorted(needle["0"].values())[:2] == [8, 9]
-    assert "Two other seeds lose late needles, too; the remaining two find few even at the start" in LESSON
+    assert "So in this seed it is their number, in layer 1, that does the harm." in LESSON
     assert "Two others lose late needles, too. The last two find only 8 and 9 % even at the start" in DEEPER
     assert min(needle["0"][seed] - needle["1"][seed] for seed in (0, 2, 4)) > 50
     whole, sharp = needles_of_each_seed("rerope-w32"), needles_of_each_seed("rerope-w32-logn-test")
@@ -564,7 +571,6 @@ def test_needles_of_all_seeds_are_lost_from_left_to_right():
     assert "one seed, without a scale the luckiest of five" in LESSON
     assert f"it finds {whole[0]} % of its needles" in DEEPER
     assert f"and with log n† {sharp[1]} and {sharp[3]} % over all places" in DEEPER
-    assert f"and with log n† {sharp[1]} and {sharp[3]} % over all" in LESSON
     assert min(sharp[seed] - whole[seed] for seed in (1, 3)) > 50
 
 
@@ -602,8 +608,10 @@ def test_the_number_is_found_and_cannot_be_read():
     drawn = run_cells(ROOT / "book" / "08_rerope.md", "eight")["second_layer"](BARE, 512)
     assert [drawn[0], drawn[1]] == [pytest.approx(found), pytest.approx(bare)]
     assert "**The third digit is found, and cannot be read.**" in LESSON
-    assert f"still gives it {found[2]:.0f} % of its weight, and only {bare[2]:.0f} % of the answers" in LESSON
-    assert "The last two are half lost in the finding already" in LESSON
+    assert (
+        f"still gives it {found[2]:.0f} % of its weight. Yet only {bare[2]:.0f} % of the answers are right." in LESSON
+    )
+    assert "by a different head, which gives them little more than half of its weight" in DEEPER
     assert all(50 < share < 60 for share in found[3:])
     assert of["values"][0] == pytest.approx(found)
     assert min(of["values"][1][:3]) > 90
@@ -688,7 +696,7 @@ def test_a_first_layer_with_bent_near_distances_loses_the_letters():
     assert "No two digits get the same two." in LESSON
     assert len(set(zip("yeekk", "yy\n\n=", strict=True))) == 5
     assert [max(back[place], back[5 + place]) >= 8 for place in range(5)] == [False, False, True, True, True]
-    assert "a character 8 or more back shares its distance with all before it" in LESSON
+    assert "A character 8 or more back shares its distance with all before it." in LESSON
     assert max(back) < 12  # the window that spares them all
 
     def each(*plan):
@@ -699,16 +707,15 @@ def test_a_first_layer_with_bent_near_distances_loses_the_letters():
     assert found[0] > 95
     assert round(found[1]) == 50
     assert max(found[2:]) < 20
-    assert "The last three, of which the model then gets few right" in LESSON
+    assert "The last three do, and of these the model then gets few right." in LESSON
     assert back[9] == 7  # the only letter of the last three that keeps its distance
     assert min(back[2:5] + back[7:9]) >= 8
-    assert "The `=` of the fifth, 7 back, does not save it." in LESSON
     assert min(each(*[BARE.replace(window=12)] * 4)) > 90
     first, later = each(eight, BARE, BARE, BARE), each(BARE, eight, eight, eight)
     assert max(first[2:]) < 40
     assert min(later) > 90
     assert min(first[1], later[1]) > 90
-    assert "The second loses none; that it is half lost if all layers bend at 8 stays unexplained." in LESSON
+    assert "The second digit loses none; that it is half lost if all layers bend at 8 stays unexplained." in LESSON
 
 
 def test_the_cover_is_needed_and_not_enough():
@@ -733,12 +740,13 @@ def test_the_cover_is_needed_and_not_enough():
     beyond = {(w, k): 512 - (w + 1 + k * (63 - w)) for w, k in far}
     ranked = [round(24 * found[each] / 100) for each in sorted(far, key=beyond.get)]
     assert sum(max(b - a, 0) for a, b in pairwise(ranked)) == 1  # one answer of 24 out of order
-    assert "and nearly as well with the number of uncovered bytes" in LESSON
+    assert "The number of uncovered bytes ranks the cells nearly as well, so it may be their number" in LESSON
     uncovered = rl.scheme("leaky-rerope", dim=32, window=32, slope=1 / 8, scale=rl.LogN(64, clip=True))
     last = live.digits(model, uncovered, texts, 512, [1]).all(dim=2)
     assert (last.numel(), int(last.sum()), far[-1]) == (8, 1, (32, 8))
     at_places = run_needles()
-    told = "Right before the question, 14 bytes away, $k = 8$ finds {}, {} and {} of eight"
+    assert "A needle right before the question is only 14 bytes away." in LESSON
+    told = "Right before the question $k = 8$ finds {}, {} and {} of eight"
     assert told.format(*(at_places(model, texts, window, 8)[2] for window in (12, 24, 32))) in LESSON
     asked = passkey_windows(texts[:1, :513], 1.0)
     assert 507 - (int(last_digit(asked)[0]) - 4) == 14  # first query to its digit; w = 24, 32 show it so
@@ -747,7 +755,8 @@ def test_the_cover_is_needed_and_not_enough():
     assert "k = 12 up to 71.9, 75 percent (4, 8, 6), k = 16 up to 61.9, 92 percent (6, 8, 8)" in drawn.alt
     assert [round(found[32, k]) for k in (12, 16)] == [75, 92]
     assert max(found[8, k] for k in (8, 12, 16, 20)) == 0
-    assert "(but $w = 8$ finds none)" in LESSON
+    assert "But with $w = 8$, which bends inside the marks that the first layer writes, none is" in DEEPER
+    assert "In these nine cells the needles found go with the largest distance shown." in LESSON
     short = rl.scheme("leaky-rerope", dim=32, window=8, slope=1 / 20)
     assert live.percent(model, short, texts, 64, "needle") == 0  # nor at home
     assert round(found[32, 8]) == 4
@@ -797,15 +806,15 @@ def test_leaky_needles_of_each_seed():
         assert min(map(abs, each)) > 0.3
         assert len({gap > 0 for gap in each}) == 1  # so in each seed
         ahead[metric] = mean(each)
-    assert f"has {ahead['natural']:.1f} points more of all bytes right than ReRoPE, both with log n†, but" in LESSON
-    told = f"but {-ahead['far copies']:.1f} fewer far copies and {fewer:.0f} fewer needles (on the same three seeds"
-    assert f"{told}, and so in each)" in LESSON
+    assert f"both with log n†, Leaky with $k = 16$ has {ahead['natural']:.1f} points more of all bytes right" in LESSON
+    told = f"It has {-ahead['far copies']:.1f} fewer far copies and {fewer:.0f} fewer needles"
+    assert f"{told}, and so in each seed." in LESSON
     assert "each of Leaky's three seeds has more of all bytes right than ReRoPE with the same weights" in DEEPER
     assert "But each has fewer far copies right, and finds fewer needles" in DEEPER
     assert rl.invleaky.covered_length(64, 32, 16) >= 512
     more = rl.scheme("leaky-rerope", dim=32, window=32, slope=1 / 20, scale=rl.LogN(64, clip=True))
     assert live.percent(live.load(), more, live.windows()[:8], 512, "needle") == 100
-    assert "With $k = 20$ seed 0 finds none fewer." in LESSON
+    assert "With more reserve, $k = 20$, seed 0 finds none fewer than ReRoPE." in LESSON
 
 
 def test_what_a_server_that_cannot_bend_gets():
@@ -875,7 +884,7 @@ def test_ntk_falls_nearly_as_much():
     rerope, ntk = of["ReRoPE, $w = 1024$"], of["NTK-RoPE"]
     assert all(ours < theirs for ours, theirs in zip(rerope, ntk, strict=True))
     assert rerope == sorted(rerope, reverse=True)
-    assert "falls as the text grows, and stays below NTK-RoPE's, which falls nearly as much" in LESSON
+    assert "That of ReRoPE with log n† falls as the text grows" in LESSON
 
 
 def test_the_published_windows():
@@ -894,6 +903,7 @@ def test_the_published_windows():
             lost += [of[best] - of[64], of[best] - of[384]]
             fallen.append(of[512])
     assert 8 < max(lost) < 9
+    assert "a $w$ of a quarter to a half of $N$, best in Su's tables" in LESSON
     assert (round(min(fallen)), round(max(fallen))) == (7, 16)
     for text in ("to the byte almost", "everything from $N/8$ to $N/2$ does well", "Our model is not so delicate"):
         assert text not in LESSON
@@ -971,7 +981,7 @@ def test_windows():
         assert found[80] > found[64] > found[60]
         if model != "plain":
             assert max(found[w] for w in (24, 32, 40, 48, 56)) < min(found.values()) + 0.03
-            assert "an older, smaller model of ours is less choosy" in LESSON
+            assert "windows between a third and nine tenths of $N = 64$ do about equally well" in DEEPER
             assert found[64] > found[56] + 0.03
         assert all(found[64] > found[w] for w in (24, 32, 40, 48, 56, 60))
     plain = by_window("plain")
