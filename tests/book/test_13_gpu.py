@@ -52,6 +52,12 @@ def test_eq_gpu_work():
     assert cost.plain_cost(Sizes(32, 4, 2, 8, 4))[1].bytes == moved
     toy = cost.plain_cost(Sizes(5, 1, 1, 4, 4))[1]
     assert (toy.pairs, toy.flops, toy.bytes) == (15, 240, 340)
+    assert "$1 + 2 + 3 + 4 + 5 = 15$ pairs. Each takes four products and four sums for the score, and as many" in DEEPER
+    assert (
+        "240 FLOPs. Queries, keys, values and outputs are 20 vectors of 16 bytes, with 5 log-sum-exps of 4: 340"
+        in DEEPER
+    )
+    assert "A pair takes $2d$ FLOPs for its score and $2d$ to add its value; the last term is a log-sum-exp" in LESSON
 
 
 def test_eq_gpu_roofline():
@@ -100,18 +106,21 @@ def test_three_prices_in_turns():
     assert step.again / step.pairs == 2 * 2 * 128 / cost.TILE == 4
     cache, memory = 4e12 / H100.cache, 4e12 / H100.bandwidth
     assert [f"{x:.2f}" for x in (products, exponential, cache, memory)] == ["0.52", "0.26", "0.33", "1.19"]
-    assert "0.52 picoseconds, its exponential 0.26, its $2cd/r = 4$ bytes 0.33 from L2 or 1.19 from HBM" in LESSON
+    assert "| picoseconds per pair | keys from L2 | from HBM |" in LESSON
+    assert "| products, $4 \\cdot 128 / P$ | 0.52 | 0.52 |\n| exponential | 0.26 | 0.26 |\n" in LESSON
+    assert "| $2cd/r = 4$ bytes | 0.33 | 1.19 |\n" in LESSON
     turns = [products + exponential + read for read in (cache, memory)]
     assert [f"{x:.2f}" for x in turns] == ["1.11", "1.97"]
     left = [100 * products / x for x in turns]
     assert [f"{x:.0f}" for x in left] == ["47", "26"]
-    assert "If the three take turns, $0.52/1.11$ or $0.52/1.97$ of the peak is left, 47 or 26 %" in LESSON
+    assert "| share of the products | $0.52/1.11$, 47 % | $0.52/1.97$, 26 % |" in LESSON
+    assert "the three take turns, the products get 47 or 26 % of the time, and that much of the peak is left." in LESSON
     assert exponential < products
     assert cache < products < memory  # hidden behind the products from L2, and not from HBM
-    assert "; if they overlap, all of it, from L2." in LESSON
+    assert "only the slowest counts: from L2 that is the products, and all of the peak is left." in LESSON
     assert figures.REACHED == (0.35, 0.75)
     assert left[1] < 35 < left[0]
-    assert "FlashAttention-2, written for an older card, reaches 35 % of an H100's peak, between the two" in LESSON
+    assert "FlashAttention-2, written for an older card, reaches 35 % of an H100's peak. That lies between" in LESSON
     assert "up to 75 %, a best case" in LESSON
 
 
@@ -147,18 +156,18 @@ def test_what_a_step_takes_at_any_length():
     beside = [a / b - 1 for a, b in zip(bent[1:], ours[1:], strict=True)]
     assert [f"{100 * abs(x):.0f}" for x in beside] == ["1", "1"]
     assert beside[1] < 0 < beside[0]
-    assert "From 4,096 tokens on ReRoPE takes what RoPE takes with the same cache, to 1 %." in LESSON
-    assert f"At 1,024 it takes {bent[0] - ours[0]:.1f} ms longer, and transformers' own step is faster: ours" in LESSON
-    assert "ours has some 4 ms that do not depend on the length." in LESSON
+    assert "from 4,096 tokens on ReRoPE takes what RoPE takes with the same cache, to 1 %." in LESSON
     assert "On short texts transformers' own cache wins, since about 4 ms of our step never go away" in DEEPER
     anew = table.where(what="ReRoPE, all keys turned anew")["milliseconds"]
     assert f"it takes {anew[2] / bent[2]:.0f} times as long as ReRoPE with our cache at 16,384 tokens" in DEEPER
     (paired,) = (row["ratio"] for row in table if row["what"].startswith("ReRoPE, all") and row["length"] == 16_384)
     assert round(paired) == 10  # beside transformers' own cache, on which it stands
     assert anew[2] / theirs[2] == pytest.approx(10, abs=0.6)
-    assert "At 16,384 the control takes ten times as long as RoPE on transformers' cache; bytes say at most" in LESSON
+    worst = max(a / b for a, b in zip(anew, theirs, strict=True))
+    assert worst == anew[2] / theirs[2]
+    assert "The control takes up to ten times as long as RoPE on transformers' cache, more than its bytes" in LESSON
     assert "How much of its time that is we did not measure" in DEEPER
-    assert "bytes say at most twice. It also makes all cosines anew, which we did not time." in LESSON
+    assert "Bytes alone would say at most twice. But it also makes all cosines anew, in 64 bits." in DEEPER
     assert "but ten times as long as RoPE on its own cache" in DEEPER
 
 
@@ -205,7 +214,7 @@ def test_two_matrices_wait_for_bytes():
     assert figures.roofline_points()["two matrices"] == intensity == 32
     assert H100.ridge / intensity == pytest.approx(9, abs=0.3)
     assert "three products are $6 \\cdot 128 = 768$ FLOPs per pair" in LESSON
-    assert "move $2 + 3 + 2 + 2 + 2 + 1 = 12$ numbers, 24 bytes, besides masks. At most 32 FLOPs per byte, a" in LESSON
+    assert "move $2 + 3 + 2 + 2 + 2 + 1 = 12$ numbers, 24 bytes, besides masks. That is at most 32 FLOPs per" in LESSON
 
 
 class Alive(TorchDispatchMode):
@@ -264,9 +273,8 @@ def test_memory_of_the_engine_is_linear(monkeypatch: pytest.MonkeyPatch):
     # One kernel: queries, keys, values, near queries and keys, far queries, the output; keys are far as they come.
     seven = f"{7 * 32 * 128 * 32_768 * 2 / 1e9:.1f}"
     assert f"One kernel for both would hold seven, {seven} GB." in DEEPER
-    assert f"at 32,768 tokens {billions[2]}, {billions[1]} and {seven} GB" in LESSON
-    assert 7 / 6 == 1 + 1 / 6
-    assert "while it runs, by the count, yes with two calls, and a sixth more in one kernel; measured" in LESSON
+    assert "one kernel for both seven. So two calls need twice RoPE's memory, but no matrix." in LESSON
+    assert "while it runs, by the count, yes with two calls; measured" in LESSON
     assert round(float(billions[0]) / float(billions[1]), -1) == 40
 
 
@@ -286,6 +294,7 @@ def test_two_matrices_are_seven():
             with Alive() as seen:
                 way(*inputs)
             assert seen.peak / (4 * length**2) == pytest.approx(matrices, abs=0.05)
+    assert "Measured, it holds still more (" in LESSON  # than the two of the formula
     assert "five matrices (near, far, chosen, masked, normalized), distances of 64 bits, as large as two more" in DEEPER
     assert "and two masks, half a one together: 7.5 times 1.07 GB" in DEEPER
     assert 5 + 2 + 2 * 1 / 4 == 7.5  # a mask has a byte where a score has four
@@ -411,17 +420,19 @@ def test_eq_gpu_overhead():
     assert "= 0.46$. The picture says 0.39: the first $w$ queries have nothing to merge" in LESSON
     assert round(figures.gpu_ratio(8192, 1024, 0.75) - 1, 2) == 0.39
     assert round(17 * 295 / 8192, 2) == 0.61
-    for c in (1, 2, 4):  # the lesson's table: turn, copy, merge, cast
+    for c in (1, 2, 4):  # the table of both pages: turn, copy, merge, cast
         assert 2 * c + (c + 4) + (c + 16) + (4 + c) == 5 * c + 24
-    assert "= 2L$ FLOPs" in LESSON
-    assert "takes $2c$, since far keys stay raw" in LESSON
-    assert "$c + 4$; merging the far one, $c + 16$; casting the sum back, $c + 4$; together $5c + 24$ (" in LESSON
-    passes = DEEPER[DEEPER.index("| pass | bytes |") : DEEPER.index("copy, merge and cast move 30")]
+        assert (c + 4) + 12 == c + 16  # widen the far output; read both in 32 bits, write the sum
+    assert "each at 4 FLOPs per channel: $4 \\cdot L/2 = 2L$ FLOPs" in LESSON
+    passes = DEEPER[DEEPER.index("| pass | bytes |") : DEEPER.index("\n\nIn 16 bits copy, merge and cast move 30")]
     moved = ["2c", "c + 4", "c + 16", "4 + c", "5c + 24"]
     assert re.findall(r"^\| .* \| \$(.*)\$ \|$", passes, re.MULTILINE) == moved
+    assert f"\n\n{passes}\n\n" in LESSON
+    assert (5 * 2 + 24) / 2 == 17
+    assert "In 16 bits $(5c + 24)/2$ is 17." in LESSON
     assert (2 * 2 + 6 + 18 + 6, 6 + 18 + 6, 3 * 2) == (34, 30, 6)
     assert "copy, merge and cast move 30 of 34 bytes" in DEEPER
-    assert "Most of that is copy, merge and cast. A **fused merge**" in LESSON
+    assert "Most of that is copy, merge and cast, 30 of the 34 bytes. A **fused merge**" in LESSON
     assert not re.search(r"(loss|overhead) is at most|no bound|lower bound", LESSON)  # it is an estimate
     found = [round(figures.gpu_ratio(32_768, 1024, share), 2) for share in (0.35, 0.75)]
     assert found == [1.05, 1.11]
@@ -431,7 +442,7 @@ def test_eq_gpu_overhead():
     cut = 1 + 6 * (figures.gpu_ratio(32_768, 1024, 0.75, slides=False) - 1)
     assert f"In triangles, at 75 %, it would take {cut:.1f} times as long as RoPE." in DEEPER
     assert "On a processor no: 7 % more for 16,000 tokens." in LESSON
-    assert "which has not run it, the count says 5 to 11 % more for 32,000; on the processor" in LESSON
+    assert "which has not run it, the count says 5 to 11 % more for 32,000. Take that as roughly the least:" in LESSON
     assert "on the processor a count of its own calls was six times too small." in LESSON
 
 
@@ -603,8 +614,8 @@ def test_what_the_processor_showed():
     assert [f"{fall:.1f}" for fall in fell] == ["3.8", "3.4"]
     assert "Only about a sixth (*blue*)." in LESSON
     assert [f"{first[part] / last[part]:.1f}" for part in ("around", "kernels")] == ["7.3", "2.5"]
-    assert "*Gold*, which falls 7-fold, is" in LESSON
-    assert "*Red*, which falls only 2.5-fold, is what {eq}`eq-gpu-overhead` excludes: kernels are slower" in LESSON
+    assert "it falls 7-fold. *Red* is what {eq}`eq-gpu-overhead` excludes: kernels are slower per pair" in LESSON
+    assert "It falls only 2.5-fold. Neither follows $1/L$." in LESSON
     off = []
     for row in STORED["split"]:  # two heads of 64 channels in 32 bits; the formula's two calls, at a copy's speed
         formula = (5 * 4 + 24) * 2 * 64 * row["length"] / (1e6 * row["copy_gigabytes_a_second"])
@@ -617,16 +628,21 @@ def test_what_the_processor_showed():
         for name, table in itertools.product(("rerope", "leaky"), ("forward", "forward_and_backward"))
         for of in [[row["ratio"] for row in STORED[table] if row["what"].startswith(name)]]
     }
-    assert round(falls.pop(("rerope", "forward")), 1) == 3.4
-    assert [f"{fall:.1f}" for fall in (min(falls.values()), max(falls.values()))] == ["2.7", "3.0"]
+    assert [f"{falls['rerope', table]:.1f}" for table in ("forward", "forward_and_backward")] == ["3.4", "2.7"]
+    leaky = {
+        table: [f"{100 * (row['ratio'] - 1):.0f}" for row in STORED[table] if row["what"].startswith("leaky")]
+        for table in ("forward", "forward_and_backward")
+    }
+    assert leaky == {"forward": ["29", "17", "10"], "forward_and_backward": ["20", "10", "7"]}
+    assert "29, 17 and 10 % longer than RoPE forward, 20, 10 and 7 % with backward" in DEEPER
     steady = []  # by how much a cost in proportion to the length would fall beside RoPE's time
     for table in ("forward", "forward_and_backward"):
         beside = {row["length"]: row["beside_milliseconds"] for row in STORED[table]}
         steady.append(beside[16_384] / beside[4096] / 4)
     assert [f"{4 * x:.1f}" for x in steady] == ["14.2", "14.5"]
     assert steady == pytest.approx([3.6] * 2, abs=0.06)
-    assert "from 24 % to 7 %, 3.4-fold, in the other rows 2.7- to 3.0-fold. RoPE's time grows 14.2- to" in LESSON
-    assert "to 14.5-fold, so a cost in proportion to $L$ would fall about 3.6-fold." in LESSON
+    assert "It falls from 24 % to 7 %, 3.4-fold, and with backward 2.7-fold." in LESSON
+    assert "grows fourfold here and RoPE's time some 14-fold, so the overhead should fall about 3.6-fold." in LESSON
     slower = [row["kernels_milliseconds"] / row["beside_kernel_milliseconds"] - 1 for row in STORED["split"]]
     assert [round(100 * slower[at]) for at in (0, -1)] == [11, 4]
     forward = [row["ratio"] for row in STORED["forward"] if row["what"].startswith("rerope")]
@@ -644,7 +660,7 @@ def test_what_the_processor_showed():
     assert STORED["beside_eager_rerope"]["times_faster"][0] == pytest.approx(9, abs=0.3)
     rerope = next(row["milliseconds"] for row in STORED["forward"] if row["what"].startswith("rerope"))
     assert round(STORED["beside_eager_rerope"]["beside_milliseconds"][0] / rerope) == 10  # by the table
-    assert "nine to ten times as long as merged calls (13 of them here)" in LESSON
+    assert "nine to ten times as long as the package, which makes no matrix" in LESSON
     (eager,) = STORED["split_eager"]
     assert eager["products_share"] == pytest.approx(0.4, abs=0.01)
     assert "On one core the three calls that do them are 40 % of it, two squares written included" in DEEPER
@@ -658,8 +674,6 @@ def test_what_the_processor_showed():
     memory = next(row for row in STORED["memory"] if row["length"] == 16_384)
     assert [memory[f"{side}_megabytes"] for side in ("eager", "rerope", "rope")] == [8127, 100, 69]
     assert "two matrices take 8.1 GB, merged calls 0.10 GB, and plain RoPE in one call 0.07" in DEEPER
-    assert "one head of 16,384 tokens takes 8.1 GB, not 2.1, since the code holds more squares (" in LESSON
-    assert "the package's merged calls take 0.10." in LESSON
     times = [row["rerope_megabytes"] / row["rope_megabytes"] for row in STORED["memory"]]
     assert [f"{ratio:.1f}" for ratio in (min(times), max(times))] == ["1.4", "1.8"]
     at = {row["length"]: row["rerope_megabytes"] / row["rope_megabytes"] for row in STORED["memory"]}
@@ -687,7 +701,7 @@ def test_what_small_operations_take():
     assert "between a quarter and a half of what is added around the kernels" in DEEPER
     assert kept == sorted(kept)
     assert STORED["split_small"]["kernel_calls"] == [13, 14, 15]
-    assert "no sliding window (triangles, halved again: 13 to 15 calls, not two)" in LESSON
+    assert "no sliding window, so the near pairs come in triangles, halved again: 13 to 15 calls, not two." in LESSON
     assert "forward, measured on one core, w = 1,024, in 13 to 15 calls." in LESSON
     for row in STORED["split"]:
         calls = bands.plan(
@@ -734,7 +748,7 @@ def test_the_red_bar():
 def test_two_matrices_do_three_times_the_products():
     """Three products over the square, where plain attention does two over half of it."""
     assert 3 * 1000**2 / (2 * 1000**2 / 2) == 3
-    assert "as merged calls (13 of them here), though with only three times the products" in LESSON
+    assert "the package, which makes no matrix, though with only three times the products" in LESSON
 
 
 # --- figures -------------------------------------------------------------------------------------------------------
