@@ -54,7 +54,7 @@ def test_thm_chomsky_parity():
                 right += says[seen.index(part)] == TASKS["parity_check"].answer(string)[0]
             assert right == 8
     # The test of *Use it* is these four bits.
-    assert "hide four random bits far apart and ask whether the number of ones is odd: whatever misses one" in LESSON
+    assert "Hide four random bits far apart and ask whether the number of ones is odd: whatever misses one" in LESSON
 
 
 def test_eq_chomsky_even_pairs():
