@@ -39,7 +39,7 @@ def test_text_asks_for_little():
     board = stored.results("scoreboard")["rows"].where(rung="small", metric="natural", length=512)
     found = [f"{100 * board.where(row=row)['mean'][0]:.1f}" for row in ("window-8", "rope-window")]
     assert found == ["61.9", "64.3"]
-    assert "enough to get 61.9 % of a text right, and eight times as wide ones made that 64.3 %" in LESSON
+    assert "got 61.9 % of a text right. Windows eight times as wide made that 64.3 %." in LESSON
 
 
 def test_thm_chomsky_parity():
@@ -54,7 +54,7 @@ def test_thm_chomsky_parity():
                 right += says[seen.index(part)] == TASKS["parity_check"].answer(string)[0]
             assert right == 8
     # The test of *Use it* is these four bits.
-    assert "hide four random bits far apart and ask whether the number of ones is odd: whatever misses one" in LESSON
+    assert "Hide four random bits far apart and ask whether the number of ones is odd: whatever misses one" in LESSON
 
 
 def test_eq_chomsky_even_pairs():
@@ -71,7 +71,7 @@ def test_needs_by_turning_bits_over():
     odds = figures.needs(TASKS["odds_first"], 6)
     assert odds.int().argmax(1).tolist() == [1, 3, 5, 0, 2, 4]
     assert odds.sum(1).tolist() == [1] * 6
-    assert "so does *odds first* (odd counted from 0), which writes symbols 2, 4, 6, … and then 1, 3, 5" in LESSON
+    assert "*Odds first* (odd counted from 0) writes symbols 2, 4, 6, … and then 1, 3, 5" in LESSON
 
 
 def reachable(length: int, layers: int, window: int, ahead: bool = False) -> torch.Tensor:
@@ -244,7 +244,6 @@ def test_eq_chomsky_score():
     assert len(range(41, 501)) == 460
     assert PUBLISHED.test_lengths == tuple(range(41, 501))
     assert list(range(1, 501))[41:][0] == 42  # the example script
-    assert f"{0.99**500:.1%}" == "0.7%"
 
 
 def test_eq_chomsky_blind():
@@ -459,7 +458,7 @@ def test_two_cures_one_after_the_other():
     assert {row.learning_rate for row in results.read()} == {3e-4}
     assert REDUCED.longest == 40
     assert (LADDER.steps, REDUCED.steps) == (6000, 2000)
-    assert "These models learned on up to 40 symbols, with a third of the steps and learning rate" in LESSON
+    assert "learned on up to 40 symbols, with a third of the ladder's steps and learning rate" in LESSON
 
 
 def test_drawn_positions_jump_and_the_grid_is_smooth():
@@ -585,9 +584,10 @@ def test_what_the_lesson_says_of_the_ladder():
     assert "the stack does stack manipulation in one seed of three, the tape in none" in LESSON
     assert "and no recurrent network learns duplicating or odds first even at home" in LESSON
     assert (LADDER.longest, LADDER.steps, {row.learning_rate for row in SHORT}) == (20, 6000, {0.001})
-    assert "All train for 6,000 steps (learning rate 0.001) on up to 20 symbols" in LESSON
+    assert "All train for 6,000 steps on up to 20 symbols" in LESSON
+    assert "one learning rate (0.001)" in DEEPER
     assert PUBLISHED.steps == 1_000_000
-    assert "The paper's tape, after a million, solves both." in LESSON
+    assert "The paper's tape, after a million steps, solves both." in LESSON
     for task in ("duplicate string", "odds first"):  # of the published rows, the fourth network is the tape
         (row,) = [line for line in DEEPER.splitlines() if line.strip().startswith(f'"{task}": [')]
         assert float(row.split("[")[1].split(",")[3]) == 100
@@ -625,10 +625,9 @@ def test_a_small_transformer_draws_the_teeth_that_training_asked_for():
     best = max(more, key=lambda seed: seed[20])
     assert f"48, 69 and 94 % at 20; the last still has {100 * best[30]:.0f} at 30" in DEEPER
     assert all(abs(seed[40] - 0.5) < 0.04 for seed in [*found[20], *more])
-    assert "Transformers without dropout is right in 94 % at 20 symbols; at 40 all six are coins" in LESSON
     assert "all six are coins at 40" in DEEPER
     assert f"{100 * max(figures.at_home(seed, 'parity_check', 20) for seed in [*found[20], *more]):.0f}" == "88"
-    assert "six small ones get at best 88 % of the way on parity" in LESSON
+    assert "six small Transformers get at best 88 % of the way" in LESSON
     assert small.dropout == 0 < REDUCED.dropout  # the ladder's
     assert all(abs(seed[20] - 0.5) < 0.07 for seed in found[10])
     shown = {row.learning_rate for row in TEETH if row.protocol == replace(small, longest=20).digest()}
@@ -670,7 +669,9 @@ def test_what_the_lesson_says_of_the_transformer():
         assert max(home(task, "transformer")) < min(home(task, "lstm"))
     best = {task: max(home(task, "transformer")) for task in SIX}  # the highest rung is the one it does not climb
     assert max(best[task] for task in SIX[:2]) < min(best[task] for task in ("reverse_string", *SIX[4:]))
-    assert "On these five tasks the automaton's lowest rung is the Transformer's highest" in LESSON
+    assert "On these five tasks, *looking up is easy; one answer from every symbol is hard*" in LESSON
+    assert "Parity is the only task that it learns in no seed." in LESSON
+    assert [task for task in SIX if best[task] < figures.SOLVED] == ["parity_check"]
     assert min(home("even_pairs", "lstm") + home("bucket_sort", "lstm")) > 0.97
     # How sensitive a task is, and how many answers a string gives to learn from: the second fits every row.
     eight = ("reverse_string", "duplicate_string", "odds_first", "even_pairs", "bucket_sort", "stack_manipulation",
@@ -687,13 +688,13 @@ def test_what_the_lesson_says_of_the_transformer():
     bound = fits.index(7)
     wrong = [task for task, yes, value in zip(eight, learned, sensitive, strict=True) if yes != (value <= bound)]
     assert wrong == ["even_pairs"]
-    assert "it fits seven rows of eight, all but even pairs" in LESSON
+    assert "It fits seven rows of eight, all but even pairs." in LESSON
     assert "fits all eight: the five tasks learned in two seeds or more give" in LESSON
     sensitive_rows = {round(float(n)) for value, n in zip(sensitive, counted, strict=True) if value > 3}
     assert sensitive_rows == {1}  # parity and the cycle; none with many answers
-    assert "Yet the cycle is like parity in both" in LESSON
-    assert "What could decide is missing: a sensitive row with many answers" in LESSON
-    assert "at least 14 per string, the others one" in LESSON
+    assert "Yet the cycle is as sensitive as parity" in LESSON
+    assert "What could decide is missing: a sensitive task with many answers" in LESSON
+    assert "at least 14 answers per string to learn from, the others one" in LESSON
     assert min(home("reverse_string", "transformer")) > 0.99  # and parity in no seed, below
     assert "at home the ladder's Transformer learns it in no seed, reversing in every one" in LESSON
     assert max(map(abs, home("parity_check", "transformer"))) < 0.12
@@ -724,7 +725,8 @@ def test_constants_of_the_transformer():
             assert f"Of the {LADDER.samples} strings {round(128 * odd[20])} are odd" in DEEPER
             assert sorted(f"{100 * share:.0f}" for share in home(task, "transformer")) == ["-11", "11", "11"]
     assert sorted(f"{100 * share:.0f}" for share in home("even_pairs", "transformer")) == ["100", "22", "22"]
-    assert "(Marks at 22, 11 and −11: one answer to all strings.)" in LESSON
+    assert "At 22, 11 and −11 all strings get one answer." in LESSON
+    assert "two seeds of three are such constants, too, with marks at 22" in DEEPER
 
 
 def test_percent_of_the_way():
@@ -752,7 +754,7 @@ def test_what_one_flip_does_to_a_head():
         moved = abs(float(weights @ turned - weights @ bits))
         assert moved == pytest.approx(figures.influence(20, lead))
     assert [figures.influence(n, 0.0) for n in (20, 500)] == pytest.approx([0.05, 0.002])
-    assert "moves by 0.05; of 500 bits, by 0.002" in LESSON
+    assert "moves by 0.05. With 500 bits it moves by 0.002" in LESSON
     assert figures.influence(500, 10.0) > 0.97
     assert figures.influence(2000, 10.0) > 0.9 > figures.influence(5000, 10.0)
     assert "attention score of +10 for one place has no such trouble below thousands of symbols" in LESSON
@@ -804,7 +806,7 @@ def test_random_positions_help_where_positions_were_the_trouble():
     assert max(figures.at_home(seed, "cycle_navigation", 20) for seed in random) < 0.9
     assert "the task is not learned; nor is the cycle, which gains nothing" in LESSON
     best = max(way("reverse_string", "rnn"))
-    assert f"The mean *score* rises from 9 to 33; but the best RNN has {best}." in LESSON
+    assert f"The mean *score* rises from 9 to 33, hardly more than the best RNN's {best}." in LESSON
     drawn = rl.figures.chomsky_home(SHORT, {"reverse_string": "reverse", "cycle_navigation": "cycle"}, beyond=20)
     for task, axis in zip(("reverse_string", "cycle_navigation"), drawn.figure.axes, strict=True):
         lines = [line for line in axis.lines if len(line.get_xdata()) > 2]
@@ -833,11 +835,13 @@ def test_random_positions_help_where_positions_were_the_trouble():
     assert all(seed[100] == pytest.approx(20, abs=1) for seed in random)
     assert [f"{20 * seed[20] / 100:.0f}" for seed in sorted(random, key=lambda seed: seed[20])][::2] == ["11", "14"]
     assert max(seed[20] for seed in random) < 90
-    told = "home is only 57 to 68 %, $k = 11$ to 14; at 100 symbols it is 20 %, $k = 20$: no fixed memory."
+    told = "home is only 57 to 68 %, but 20 % are left at 100."
     assert told in LESSON
+    assert "as if they kept $k = 11$ to 14 bits of 20, and 20 of 100" in DEEPER
     # All seeds of the second set learn even pairs at home: the one comparison that every seed passes.
     assert min(seed[40] for way in WAYS for seed in of("even_pairs", way)) == 1
-    assert "what every seed learned at home; in this lesson only {numref}`fig-chomsky-lengths` passes" in LESSON
+    assert "Every seed has learned the task at home." in LESSON
+    assert "compare only what every seed learned at home. Here only even pairs passes." in DEEPER
 
 
 def test_ahead_of_blind():
@@ -864,7 +868,7 @@ def test_sensitivity():
         assert figures.sensitivity(TASKS[task], 5) == pytest.approx(expected)
     assert figures.sensitivity(TASKS["cycle_navigation"], 20) == 20
     assert figures.sensitivity(TASKS["bucket_sort"], 20) == pytest.approx(2, abs=0.05)
-    for word in ("when each in turn is replaced by another one at random", "on average over strings and tokens"):
+    for word in ("when each in turn is replaced by another one at random", "On average over strings and tokens"):
         assert word in LESSON
 
 
@@ -966,4 +970,4 @@ def test_the_cycle_is_the_slower_wave():
 
 def test_the_factor_of_log_n_at_500_symbols():
     """Counted in tokens, as the deeper page says: one for the answer."""
-    assert f"with $N = 41$ (40 symbols and the answer): by {math.log(501, 41):.2f} at 500 symbols" in LESSON
+    assert f"Here $N = 41$ (40 symbols and the answer), so the factor is {math.log(501, 41):.2f} at 500" in LESSON
