@@ -212,21 +212,8 @@ def test_the_number_shown_is_the_one_that_fares_worst():
     blur = [math.log(a / (1 - a)) - math.log(b / (100 - b)) for a, b in zip(diluted, kept, strict=True)]
     assert blur[0] == pytest.approx(4.1, abs=0.05)  # of the number shown, against 2.1
     assert sum(lost < math.log(511 / 63) for lost in blur[1:]) == 14
-    assert "For fourteen of fifteen other numbers it is the larger: log n† in all layers but the first" in LESSON
-
-
-def test_last_digits_come_back_and_needles_do_not():
-    """With log n in all layers but the first, sixteen needles in the middle of the text."""
-    found = {
-        name: live.digits(live.load(), plan, live.windows()[:16], 512, [0.5])[0]
-        for name, plan in {"none": (MENDED,) * 4, "upper": (MENDED, *[WITH_LOG_N] * 3)}.items()
-    }
-    before, after = (set(right[:, -1].nonzero().flatten().tolist()) for right in found.values())
-    assert (len(before), len(after)) == (10, 14)
-    assert before < after  # none is lost
-    assert 0 not in after - before  # "their": the number shown is not one of the four
-    assert [int(right.all(dim=1).sum()) for right in found.values()] == [6, 7]
-    assert "mends four of their last digits. But a needle takes five digits, and only one more is found.)" in LESSON
+    assert "For fourteen of fifteen other numbers the hay is the larger loss." in LESSON
+    assert "**For this number the blur costs nearly twice what the hay costs.**" in LESSON
 
 
 def test_a_head_loses_its_digit_and_gets_it_back():
@@ -387,7 +374,7 @@ def test_for_uneven_hay_no_margin_is_enough():
     assert all(after < before for before, after in pairwise(drawn[4:]))  # from 256 keys on
     assert drawn[4] > drawn[2]  # but not from 64 on
     assert "From a few hundred keys on it falls, to 38 % at 65,536" in LESSON
-    assert "For a long enough text no margin is enough." in LESSON
+    assert "In hay that is normally distributed no margin lasts." in LESSON
     assert "from an even hay" in LESSON
 
 
@@ -425,7 +412,8 @@ def test_the_first_layer_loses_it():
     assert found[0] < 60
     assert found[1] < 65
     assert found[2] > 90
-    assert found[3] == pytest.approx(found[0], abs=2.5)  # one needle of 48
+    assert [round(48 * each / 100) for each in (found[2], found[3], found[0])] == [47, 23, 22]
+    assert "alone finds 47 of 48 needles, everywhere else 23, and none at all 22" in LESSON
     for control in (MENDED.replace(visible_window=64), rl.scheme("rope", dim=32, visible_window=64)):  # either angles
         assert live.percent(model, (control, *[MENDED] * 3), texts, 512, "needle") == 100
     assert "**In this seed it is the dilution in the first layer that has to be stopped**" in LESSON
@@ -663,7 +651,7 @@ def test_needles_of_each_seed():
 
     home, far = (needles("rope-logn", "rerope-w32-logn", length) for length in (64, 512))
     assert sorted(zip(home, far, strict=True)) == [(81, 40), (92, 45), (99, 80), (99, 95), (99, 97)]
-    assert "Two of its five seeds had learned needles less well to begin with, and these find the fewest" in LESSON
+    assert "Two of its five seeds had learned needles less well, and find the fewest" in LESSON
     assert "81 and 92 % at home, and at 512 bytes 40 and 45 %; the other three find 80 to 97 %" in CHAPTER
     assert "with log n† alone the five find between 62 and 98 %" in CHAPTER
     after = needles("rope", "rerope-w32-logn-test", 512)
