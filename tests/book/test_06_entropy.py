@@ -152,7 +152,7 @@ def test_sharp_enough_is_more_than_half_of_the_weight():
         for score, rises in ((math.log(train_length) + 0.1, True), (math.log(train_length) - 0.1, False)):
             longer = needle(8 * train_length, score, math.log(8 * train_length, train_length))[0]
             assert (longer > needle(train_length, score, 1.0)[0]) == rises
-    assert f"more than half of the weight at home (for 64 keys, {100 * 64 / 127:.1f} %)" in LESSON
+    assert f"more than half of the weight at home (of 64 keys, {100 * 64 / 127:.1f} %)" in LESSON
 
 
 # --- the model of the book -----------------------------------------------------------------------------------------
@@ -247,11 +247,15 @@ def test_the_crowd_grew_less_than_the_score_fell():
     assert round(large - small, 1) == 0.7 < 0.15 * (near - far)
     assert large < small + math.log(511 / 63)
     assert 5 < (near + small) - (far + large) < 5.6
-    assert "**here dilution in the second layer is the smaller loss.**" in LESSON
     more_hay = math.log(511 / 63)
     assert round((near - far) - more_hay) == 4  # so much more than the hay's
-    assert "the digit's own score fell by more than 5, about 4 more than the hay's, against 2.1 for more hay" in LESSON
-    assert "the crowd grew less than in the second row, because a blurred query scores the hay lower, too" in LESSON
+    fell = (near + small) - (far + large)
+    assert f"the digit's own score fell by {fell:.1f}, about 4 more than the hay's. **For this number" in LESSON
+    rose = f"the crowd rose by only {large - small:.1f}, since a blurred query scores the hay lower, too"
+    assert f"the crowd would rise by {more_hay:.1f} and the score stay: 59 %, still found. *In fact* {rose}" in LESSON
+    upper = digit(512, (MENDED, *[WITH_LOG_N] * 3))
+    crowd = upper[1] - math.log(upper[0] / (1 - upper[0]))
+    assert f"everywhere else the score is {upper[1]:.1f}, against a crowd of {crowd:.1f}" in LESSON
     assert f"raise the crowd by $\\ln(511/63) = {math.log(511 / 63):.1f}$" in LESSON
     assert "(The digit of the first picture, with 92 %, would come down to 59 % in the same way" in LESSON
     assert round(0.92 / 0.08 * 63 / 511, 2) == 1.42

@@ -836,11 +836,11 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "costs 0.7 points at home, on 512 tokens, and at 4,096 predicts 48 % right where RoPE predicts 23" in LESSON
     assert "| RoPE | 49.41 | 24.17 | 23.16 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 | 80.84 | 48.15 |" in DEEPER
-    assert board("window-8", "far copies", 512) == 70.0
+    assert board("window-8", "far copies", 512) == 70.2
     assert results("scoreboard")["rows"].where(rung="small", row="window-8")["training"][0] == "rope"
-    assert "Windows of *eight* bytes, at test, predict 61.9 % of all bytes, and 70.0 % of the far copies" in LESSON
+    assert "Windows of *eight* bytes, at test, predict 62.0 % of all bytes, and 70.2 % of the far copies" in LESSON
     assert min(board(row, "natural", 64) for row in ("hwfa-w16", "hwfa2-w16-logn")) >= board("rope", "natural", 64)
-    assert board("window-8", "natural", 512) == 61.9
+    assert board("window-8", "natural", 512) == 62.0
     assert abs(board("hwfa2-w16-logn", "tax", 64)) <= 0.1
     assert 3 * 16 + 512 == 560
 
@@ -991,7 +991,7 @@ def test_needles_of_the_hybrids_elsewhere():
     """On the larger model, and on the copy of the articles', at the training length and at eight times that."""
     larger = results("scoreboard")["rows"].where(rung="second", row="hwfa-w64", metric="needle")
     assert larger["mean"] == [1, 1]
-    assert (larger["length"], larger["seeds"]) == ([256, 2048], [1, 1])
+    assert (larger["length"], larger["seeds"]) == ([256, 2048], [2, 2])
     copy = results("table_gau-0.3m")["lines"].where(set="passkey", metric="found", length=(64, 512))
     hybrids = ("hwfa-w16", "hwfa2-w8-f1-logn", "hwfa2-w8-f1")
     found = [[round(100 * share) for share in copy.where(row=row)["value"]] for row in hybrids]
@@ -1311,7 +1311,7 @@ def test_rows_of_the_table_are_what_their_names_say():
     lines = results("scoreboard")["rows"].where(rung="small", metric="needle", length=512)
     above = [lines.where(row=row)["seeds"][0] for row in ("rope", "rope-window", "lambda", "streaming")]
     below = [lines.where(row=row)["seeds"][0] for row in ("alibi", "hwfa2-w16-logn", "hwfa-w16")]
-    assert (above, below) == ([5, 5, 3, 2], [3, 5, 3])
+    assert (above, below) == ([5, 5, 3, 3], [3, 5, 3])
     trained = [lines.where(row=row)["training"][0] for row in ("rope", "rope-window", "lambda", "streaming")]
     assert trained == ["rope"] * 4
     trained = [lines.where(row=row)["training"][0] for row in ("alibi", "hwfa2-w16-logn", "hwfa-w16")]
@@ -1319,9 +1319,6 @@ def test_rows_of_the_table_are_what_their_names_say():
     assert "The first four rows are plain RoPE, changed at test only." in LESSON
     assert small["hwfa2-w16-logn"].method.test[2].window == 32
     assert "that layer alone caps its distances, here at 32, by ReRoPE" in LESSON
-    low, high = (board("streaming", "needle", 512, end) for end in ("low", "high"))
-    assert round((high - low) / 2) == 23
-    assert "StreamingLLM has two seeds, hence ± 23." in LESSON
 
 
 def test_the_recall_model_reads_far_with_alibi_and_not_through_hwfa():
