@@ -603,7 +603,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
         "the bytes right, in place of 62.8." in LESSON
     )
     assert (nothing[needles], bare[needles_home]) == (0, 0)
-    assert window[needles] == pytest.approx(100 / 3)
+    assert window[needles] == pytest.approx(100 / 3, abs=0.01)
     assert "Left as it was, the model finds no needle in 512 bytes; with windows in all layers it finds a" in LESSON
 
 
