@@ -61,9 +61,9 @@ def test_marks_say_what_the_intervals_say(entry: Entry) -> None:
     assert (needles == "open") is (min(1, found["high"]) - max(0, found["low"]) > 0.5)
 
 
-def test_two_seeds_look_like_no_fact() -> None:
+def test_few_seeds_look_like_no_fact() -> None:
     shown = rl.figures.cheat_sheet()._repr_html_()
-    assert "68.5&nbsp;?" in shown
+    assert "78.0&nbsp;?" in shown
     assert "<b>14.4</b>" in shown
 
 
