@@ -971,3 +971,16 @@ def test_the_cycle_is_the_slower_wave():
 def test_the_factor_of_log_n_at_500_symbols():
     """Counted in tokens, as the deeper page says: one for the answer."""
     assert f"Here $N = 41$ (40 symbols and the answer), so the factor is {math.log(501, 41):.2f} at 500" in LESSON
+
+
+def test_which_tasks_the_open_questions_count():
+    """With log n three of the fifteen, without it eight on the ladder, which has two of the three."""
+    scaled = {row.task for row in results.read(stored.DATA / "chomsky_reduced.json") if row.variant == "random+logn"}
+    ladder = {row.task for row in SHORT}
+    assert len(scaled) == 3
+    assert len(ladder) == 8
+    assert len(scaled & ladder) == 2
+    assert len(ladder | scaled) == 9  # so 6 of the fifteen are in neither
+    text = (stored.DATA.parents[1] / "book" / "open_questions.md").read_text("utf8")
+    assert "on three of the fifteen tasks" in text
+    assert "Without log n it ran eight, two of them among the three; the six that neither has" in text

@@ -907,3 +907,23 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     width, layers = (getattr(RUNGS["second"].config, name) for name in ("width", "layers"))
     assert (width, layers) == (192, 6)
     assert "Six layers, two million weights" in LESSON
+
+
+# --- the open questions ----------------------------------------------------------------------------------------------
+
+
+def test_what_the_open_questions_say_of_the_scoreboard():
+    text = (ROOT / "book" / "open_questions.md").read_text("utf8")
+    jump, window = "skip-positions-logn", "skip-positions-logn-window"
+    assert line(jump, "natural")["seeds"] == 3
+    shown = [percent(window, "natural"), percent(window, "far copies"), percent(window, "needle")]
+    assert [round(value, 1) for value in shown] == [63.1, 70.9, 33.0]
+    assert "63.1 % of all bytes at 512" in text
+    assert "70.9 % of the far copies and 33 % of the needles" in text
+    assert paired_ahead(window, "rope-window", "natural") == (-1.3, -1.8, -0.8)
+    assert paired_ahead(window, jump, "natural") == (1.0, 0.5, 1.6)
+    assert round(percent(jump, "needle")) == 89
+    assert [round(percent(row, metric)) for metric in ("natural", "repeated") for row in ("pi", "rope")] == [
+        29, 37, 30, 36
+    ]  # fmt: skip
+    assert difference("pi", "rope", "not repeated")[2] < 0 < difference("pi", "rope", "repeated")[1]

@@ -12,6 +12,7 @@ from claim_tools import contains_zero, interval, is_toeplitz, over_seeds, score_
 import rope_lessons as rl
 from rope_lessons.lab.table.documents import difference
 from rope_lessons.stored import results
+from tests.seeds import ahead
 
 DIM, FACTOR = 128, 8
 BASES = (12, 8, 4)  # 4 times the shares 3, 2, 1
@@ -233,7 +234,7 @@ def test_mixed_interpolates_every_pair_more_than_fixed():
 
 
 def test_mixed_is_ahead_of_fixed_and_old_but_not_clearly():
-    """Two of the four intervals contain zero. At the training length mixed is far behind."""
+    """On each of two models two of the four intervals contain zero. At the training length mixed is far behind."""
     for text, other, gain, sure in (
         ("not repeated", "ntk-fixed", 0.6, False),
         ("repeated", "ntk-fixed", 4.4, True),
@@ -244,6 +245,13 @@ def test_mixed_is_ahead_of_fixed_and_old_but_not_clearly():
         assert 100 * mean == pytest.approx(gain, abs=0.06)
         assert (low > 0) is sure
         assert high > 0
+    for other, natural, repeated in (("ntk-fixed", 0.1, 2.9), ("ntk-old", 1.7, 3.9)):
+        mean, low, high = ahead("ntk-mixed", other, "natural")
+        assert mean == natural
+        assert low < 0 < high
+        mean, low, _ = ahead("ntk-mixed", other, "repeated")
+        assert mean == repeated
+        assert low > 0
     rows = results("mixed_radix")["rows"].where(scale="plain", text="plain", factor=8, length=64)
     short = {name: over_seeds(rows, "accuracy", method=name) for name in ("mixed-0.625", "ntk-fixed")}
     mean, _, high = interval(short["mixed-0.625"] - short["ntk-fixed"])
@@ -305,11 +313,15 @@ def test_negative_power_of_a_falling_sequence_grows():
 
 
 def test_interpolation_is_behind_doing_nothing():
-    """The ordering of theorem 26.1 has PI ahead of plain RoPE. On natural text it is behind."""
+    """The ordering of theorem 26.1 has PI ahead of plain RoPE. It is behind, but for copies on one model."""
     mean, _, high = difference("pi", "rope", "not repeated")
     assert 100 * mean == pytest.approx(-4.8, abs=0.05)
     assert high < 0
     assert difference("pi", "rope", "repeated")[1] > 0
+    for text, points in (("natural", -8.0), ("repeated", -5.6)):
+        mean, _, high = ahead("pi", "rope", text)
+        assert mean == points
+        assert high < 0
 
 
 def test_mixed_changes_the_step_in_every_pair():

@@ -10,6 +10,7 @@ from claim_tools import frequencies, interval, mean_over_seeds, over_seeds, scor
 import rope_lessons as rl
 from rope_lessons.lab.table.documents import difference
 from rope_lessons.stored import results
+from tests.seeds import ahead
 
 DIM, TRAIN = 128, 4096
 
@@ -98,6 +99,11 @@ def test_yarn_is_behind_rerope_on_the_small_model():
         assert 100 * mean == pytest.approx(points, abs=0.05)
     _, low, high = difference("rerope-w32", "yarn", "repeated")
     assert low < 0 < high
+    for text, over, behind in (("natural", 19.2, 6.9), ("repeated", 29.4, 6.5)):
+        for first, second, points in (("yarn", "rope", over), ("rerope-w32", "yarn", behind)):
+            mean, low, _ = ahead(first, second, text)
+            assert mean == points
+            assert low > 0
     leaky = score_bytes(512, rl.scheme("leaky-rerope", dim=64, window=32, slope=1 / 16))[0]
     assert leaky > max(yarn_score(512, 64), score_bytes(512, rl.scheme("rerope", dim=64, window=32))[0]) + 0.02
 

@@ -11,6 +11,7 @@ from claim_tools import byte_model
 
 from rope_lessons.lab.table.documents import difference
 from rope_lessons.models import byte_lm
+from tests.seeds import ahead
 
 # Accuracies in %: at length 512, at 4096 with repeated texts among the others, at 4096 without.
 TABLE = {
@@ -40,7 +41,7 @@ def two_sided(z: float) -> float:
 
 
 def test_order_of_the_published_rows():
-    """Published: HWFA, InvLeaky, ReRoPE. On the small model of chapter 12: InvLeaky, ReRoPE, HWFA."""
+    """Published: HWFA, InvLeaky, ReRoPE. On both small models of chapter 12: InvLeaky, ReRoPE, HWFA."""
     repeated, natural = ({name: row[column] for name, row in TABLE.items()} for column in (1, 2))
     for name in ("InvLeaky, log n", "InvLeaky, base 80 000, log n"):
         for column in (repeated, natural):
@@ -51,6 +52,13 @@ def test_order_of_the_published_rows():
         mean, low, _ = difference("hwfa-w16", "invleaky-w16-logn", kind)
         assert low > 0
         assert round(100 * mean) == points
+    for text, behind, points in (("natural", 5.8, 9), ("repeated", 9.5, 24)):
+        mean, low, _ = ahead("rerope-w32-logn", "invleaky-w16-logn", text)
+        assert low > 0
+        assert mean == behind
+        mean, low, _ = ahead("hwfa-w16", "invleaky-w16-logn", text)
+        assert low > 0
+        assert round(mean) == points
 
 
 def test_table_contradicts_clearly_better():

@@ -1,5 +1,7 @@
 """Claims that models of the scoreboard decide, and the encoders of chapter 10. All from stored results."""
 
+import math
+
 import pytest
 
 from rope_lessons.stored import results
@@ -56,6 +58,14 @@ def test_bases_in_training():
         assert found[base][1] < 0 < found[base][2]
     shown = [round(percent(row, "natural", 512), 1) for row in ("rope", *BASES.values())]
     assert shown == [37.3, 34.0, 37.6, 30.4, 37.2]
+
+
+def test_base_1000_for_short_texts():
+    """The rule of document 002 gives it to 64 and to 512 bytes."""
+    assert ahead("rope-b1000", "rope", "natural", 64) == (-0.2, -0.8, 0.4)
+    assert ahead("rope-b1000", "rope", "natural") == (0.3, -5.3, 5.8)
+    assert [len(bits(row)) for row in ("rope-b1000", "rope")] == [3, 5]
+    assert round(2 * math.pi * 1000 ** (1 - 2 / 512)) == 6116
 
 
 def test_a_large_base_at_length():
