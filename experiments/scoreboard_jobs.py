@@ -158,8 +158,27 @@ def about(job: Job, sha256: str, corpus: Corpus) -> dict[str, Any]:
     }
 
 
+def foreign(job: Job, folder: Path, corpus: Corpus) -> str:
+    """What there is of a job that is of another recipe, text or test, in words; empty where all is its own.
+
+    Raises:
+        ValueError: a damaged file.
+    """
+    try:
+        found = hits.read(job.path(folder))[0]
+    except FileNotFoundError:
+        return ""
+    return checkpoint.differences(_flat(found), _flat(about(job, found["checkpoint"], corpus)))
+
+
+def _flat(told: dict[str, Any]) -> dict[str, Any]:
+    parts = {name: told.get(name, {}) for name in ("recipe", "corpus", "tests")}
+    values = {f"{part}: {name}": value for part, whole in parts.items() for name, value in whole.items()}
+    return {"format": told.get("format"), "script": told.get("script"), **values}
+
+
 def kept(job: Job, folder: Path, corpus: Corpus) -> tuple[dict[str, Any], dict[str, Hits]]:
-    """What is measured of a job, as long as it is of this recipe, text and test; nothing otherwise.
+    """What is measured of a job, as long as it is of this recipe, text and test; nothing otherwise (:func:`foreign`).
 
     Raises:
         ValueError: a damaged file.
@@ -168,8 +187,7 @@ def kept(job: Job, folder: Path, corpus: Corpus) -> tuple[dict[str, Any], dict[s
         found, measured = hits.read(job.path(folder))
     except FileNotFoundError:
         return {}, {}
-    as_read = about(job, found["checkpoint"], corpus)
-    if {name: found.get(name) for name in as_read} != json.loads(json.dumps(as_read)):
+    if foreign(job, folder, corpus):
         return {}, {}
     told = {name: _without_addresses(text) for name, text in found["rows"].items()}
     return found, {name: measured[name] for name, row in job.rows.items() if told.get(name) == described(row)}

@@ -86,6 +86,19 @@ def test_a_damaged_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f"{path} is damaged" in capsys.readouterr().err
 
 
+def test_what_is_of_another_recipe_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not used, and never in silence: neither where it is measured again, nor where only a table is written."""
+    assert scoreboard.main(line(tmp_path, "--rows", "rope")) == 0
+    assert "not used" not in capsys.readouterr().out
+    others = "recipe: steps is 3 there and 4 here"
+    named = f"small, rope, seed 0: what is kept is not used, as it is of another one ({others})"
+    assert scoreboard.main(line(tmp_path, "--rows", "rope", "--minutes", "1e-9", steps=4)) == 0  # a table alone
+    assert named in capsys.readouterr().out.splitlines()
+    for times in (1, 0):  # measured again, it is its own
+        assert scoreboard.main(line(tmp_path, "--rows", "rope", steps=4)) == 0
+        assert capsys.readouterr().out.splitlines().count(named) == times
+
+
 def test_the_plan_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--plan", "--rungs", "small", "--trainings", "rope", "alibi", "--out", str(tmp_path)]
     assert scoreboard.main([*options, "--models", str(tmp_path)]) == 0
