@@ -18,7 +18,7 @@ from experiments import scoreboard_table as table
 from experiments.scoreboard_jobs import kept_model
 from rope_lessons.exercises.local import lab_heads, lab_looks_back, lab_plan
 from rope_lessons.figures import local as figures
-from rope_lessons.lab.table.passkey import needle_depth, passkey_windows
+from rope_lessons.lab.table.passkey import NEEDLE, QUESTION, needle_depth, passkey_windows
 from rope_lessons.models import byte_lm, recall
 from rope_lessons.scoreboard import live
 from rope_lessons.scoreboard.recipe import RUNGS
@@ -385,7 +385,7 @@ def test_ahead_figure_draws_the_stored_differences():
             bar, dot = next(drawn_lines), next(drawn_lines)
             stored = [board(row, metric, 512, f"ahead_{end}") for end in ("mean", "low", "high")]
             assert [*dot.get_xdata(), *bar.get_xdata()] == pytest.approx(stored, abs=0.051)
-    assert "HWFA's other layers keep their windows of 16" in LESSON
+    assert "The hybrids' other layers keep their windows of 16" in LESSON
     assert [layer.visible_window for layer in small["alibi-window"].method.test] == [64] * 4
     assert [layer.visible_window for layer in small["hwfa2-w16-logn-window"].method.test] == [16, 16, 64, 16]
     for row in ("lambda", "streaming"):
@@ -630,6 +630,16 @@ def test_this_model_looks_for_the_symbol():
     assert "a start byte at place 20, behind an ordinary first byte, still draws 8 to 13 %, but in first" in DEEPER
 
 
+def test_the_table_of_the_newline_says_where_its_weights_are_from():
+    """As the next test measures them, of the second half of 64 bytes; there an even look gives 2.1 %."""
+    assert round(100 * sum(1 / n for n in range(33, 65)) / 32, 1) == 2.1
+    means = [
+        100 * sum(STORED["swapped"].where(byte=byte, place=0)["weight"]) / 3 for byte in ("start", "newline", "its own")
+    ]
+    assert means == pytest.approx([22.0, 1.3, 1.1], abs=0.051)
+    assert '"head, last 32 of 64 bytes, all visible; an even look would give 2.1. "' in LESSON
+
+
 def test_swaps_of_the_shipped_model_come_back():
     model, windows = byte_lm.load(DATA / "local_byte_lm.safetensors"), byte_lm.evaluation_windows()
     kept = (rl.scheme("lambda", dim=64, visible_window=32, sinks=1),) * 2
@@ -681,7 +691,7 @@ def test_parking_is_not_all_that_makes_a_sink():
     for of_seed in STORED["sinks"].where(model="rope without start")["first_token"]:
         assert max(max(layer) for layer in of_seed) < 0.0205  # less than an even look
     assert mean_loss("rope without start", "64") < mean_loss("rope", "64")
-    assert "a part of it, since without a start byte the same secrets make no sink ({doc}`deeper/07_local`)." in LESSON
+    assert "But the need alone makes no sink: without a start byte the same secrets make none ({doc}`deeper" in LESSON
     assert "from other bytes it puts a tenth there, and the other nine tenths elsewhere in the text." in DEEPER
     assert "and the model without a start byte, trained on the same secrets, has no sink." in DEEPER
 
@@ -725,8 +735,9 @@ def test_a_learned_sink_mends_most_of_the_loss():
     bare = sum(losses("rope", "window")) / 3
     steps = [round(more - less, 2) for more, less in itertools.pairwise((bare, gain, sink, valued))]
     assert steps == [0.58, 0.04, 0.16]
-    assert "Gains alone bring back 0.58, so mostly the heads were too loud." in LESSON
+    assert "Gains alone bring back 0.58: mostly, quieter heads are enough." in LESSON
     assert "It says a constant, its value, and here that is worth 0.16" in LESSON
+    assert steps[0] / (lost - kept) > 0.7  # "mostly"
     assert (sink - valued) / (sink - kept) > 0.9
     assert 0.75 < (lost - sink) / (lost - kept) < 0.8
     assert "mends nearly four fifths of the loss" in DEEPER
@@ -782,13 +793,6 @@ def by_seed(row: str, metric: str, length: int = 512) -> list[int]:
 
 def test_the_lessons_numbers_are_the_scoreboards():
     assert [board("rope-window", "natural", length) for length in (64, 512)] == [62.6, 64.3]
-    circles = (Path(__file__).parents[2] / "book" / "05_circles.md").read_text("utf8")
-    shown = circles.partition('"rope": "plain RoPE",')[2].partition("control=")[0]
-    untrained = [row for row in re.findall(r'^    "([\w-]+)": "', shown, re.MULTILINE) if row != "rope-window"]
-    assert len(untrained) == 10  # every change of frequencies in the table of chapter 5; trained, YaRN is ahead
-    assert all(board(row, "natural", 512) < board("rope-window", "natural", 512) for row in untrained)
-    assert "YaRN has 67.4 % of all bytes there" in circles
-    assert "and beats every untrained change of frequencies in that chapter" in LESSON
     found = [round(board("rope-window", f"needle {depth}", 512)) for depth in ("0", "0.5", "1")]
     assert found == [0, 0, 96]
     assert board("hwfa2-w16-logn", "needle", 512) == 99.8
@@ -803,8 +807,9 @@ def test_the_lessons_numbers_are_the_scoreboards():
         for row in ("lambda", "streaming", "lm-infinite", "alibi")
     }
     assert lost["lambda"] == [-5.5, -10.5, -0.5]
+    assert board("lambda", "far copies", 512, "ahead_mean") == -6.6
     assert "Moved up, four first bytes change next to nothing ({numref}`fig-local-ahead`)." in LESSON
-    assert "At their true distance, which training never showed, they cost more than 5 points." in LESSON
+    assert "At their true distance, which training never showed, they cost about 6 points." in LESSON
     twice = [-board("streaming", "repeated", 512, f"ahead_{end}") for end in ("high", "low")]
     assert [round(points) for points in twice] == [2, 4]
     assert "2 to 4 points on text that comes twice, {doc}`/book/12_shootout`" in DEEPER
@@ -816,7 +821,10 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert board("alibi-window", "natural", 512) == 61.6
     assert "improves from 60.1 to 62.6 on all bytes" in DEEPER
     assert "so its control improves too, to 61.6" in DEEPER
-    assert "In far copies it is 5 points ahead of its control." in LESSON
+    controls = ("alibi-window", "rope-window", "hwfa2-w16-logn-window", "hwfa-w16-window")
+    assert [board(row, "far copies", 512) for row in controls] == [69.5, 72.4, 72.8, 73.2]  # ALiBi's is weak
+    assert round(board("alibi", "far copies", 512) - board("rope-window", "far copies", 512), 1) == 2
+    assert "it leads its weak control by 5 points, the plain window by only 2. Its three seeds find 33" in LESSON
     assert by_seed("alibi", "needle") == [33, 66, 75]
     assert "find 33, 66 and 75 % of the needles, and a third is what a window finds." in LESSON
     cuts = ("hwfa-w16-window", "hwfa2-w16-logn-window", "alibi-window")  # those right before the question
@@ -850,7 +858,9 @@ def test_the_first_cell_gives_what_the_text_reads_off():
     rope, window = rl.scheme("rope", dim=32), rl.scheme("window", dim=32, visible_window=64)
     found = [live.percent(model, *asked) for asked in ((rope, texts, 64), (rope, texts, 512), (window, texts, 512))]
     assert [round(share) for share in found] == [62, 34, 64]
-    assert "At 512 the window has no less than the 62 % at home" in LESSON
+    seen = [sum(min(n, 64) for n in range(1, length + 1)) / length for length in (64, 512)]
+    assert seen[0] / seen[1] == pytest.approx(0.5, abs=0.05)
+    assert "even more than the 62 % at home, where on average about half as many bytes are in sight." in LESSON
 
 
 def test_a_field_wider_than_training_does_no_harm():
@@ -998,7 +1008,7 @@ def test_needles_of_the_hybrids_elsewhere():
     assert found == [[50, 42], [42, 28], [38, 1]]
     assert "HWFA learns to find half of the needles, and keeps most of that at 512" in DEEPER
     assert "HWFA2 falls there from 42 % at home to 28, and without log n from 38 to 1: there the scale" in DEEPER
-    assert "and half of them on our small copy of Su's model ({doc}`articles_model`)." in LESSON
+    assert "and less than half on our small copy of Su's model ({doc}`articles_model`)." in LESSON
 
 
 def test_without_the_switch_hwfa2_finds_only_what_is_near():
@@ -1022,7 +1032,7 @@ def test_a_control_shortens_the_full_layer_alone():
     control = rows(layers=4, dim=32, train_length=64)["hwfa-w16-window"].method.test
     assert [layer.visible_window for layer in control] == [16, 16, 16, 64]
     assert "the same weights, where each layer that sees everything gets a window of 64 at test" in LESSON
-    assert "HWFA's other layers keep their windows of 16" in LESSON
+    assert "The hybrids' other layers keep their windows of 16" in LESSON
 
 
 def test_the_plan_that_is_recommended_keeps_the_rule():
@@ -1264,6 +1274,12 @@ def test_inside_the_field_is_not_found():
     near = live.digits(model, window.replace(visible_window=32), texts[:8], 512,
                        [needle_depth(back, 512) for back in (33, 40, 64, 120, 480)])  # fmt: skip
     assert float(near.double().mean(dim=(1, 2)).max()) < 0.12
+    asked = [line.strip() for line in (NEEDLE.format("43784"), QUESTION.format(""))]
+    assert asked == ['key = "43784"', 'key = "']
+    assert """Hide a number, as `key = "43784"`, and ask for it at the end with `key = "`.""" in LESSON
+    hidden = bytes(passkey_windows(texts[:1], needle_depth(64, 512))[0].tolist())
+    assert (len(hidden), hidden.rindex(b"43784"), hidden.index(b"43784")) == (513, 508, 508 - 64)
+    assert "by bytes back from the answer's digit (the query stands one before it)." in LESSON
     assert "and deep inside the field, the model falls from all digits to 12 % and less; guessing gives 10." in LESSON
 
 
@@ -1294,8 +1310,9 @@ def test_what_windows_cost_on_ordinary_text():
     far = ("alibi", "hwfa2-w16-logn", "hwfa-w16")
     ahead = [board(row, "natural", 512, "ahead_mean") for row in far]
     assert ahead == [1.0, 0.7, 2.1]
+    assert round(board("hwfa-w16", "natural", 512) - board("rope-window", "natural", 512), 1) == 3  # the table's window
     assert round(board("hwfa-w16", "far copies", 512, "ahead_mean")) == 14
-    assert "Against HWFA's one full layer it loses two points over all bytes;" in LESSON
+    assert "Against HWFA it loses two to three points over all bytes;" in LESSON
 
 
 def test_rows_of_the_table_are_what_their_names_say():
