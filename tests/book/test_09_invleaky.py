@@ -695,6 +695,9 @@ def test_how_far_the_paper_is_behind_rerope():
     behind = [a - float(b) for a, b in zip(rerope, re.findall(r"\d+\.\d+", larger), strict=True)]
     assert max(behind) < ahead("rerope-w32-logn-test", FIXED, "natural")[1]
     assert "it is within 0.8 points of ReRoPE with log n at 4,096. The table has no cut." in DEEPER
+    repeated, natural = (math.ceil(10 * (a - b)) / 10 for a, b in zip(rerope[1:], inverse[1:], strict=True))
+    told = f"its fixed window stays within {natural} points of ReRoPE, or {repeated} where some texts repeat"
+    assert f"Su's larger model does better: {told} (no cut there;" in LESSON
     assert not re.search(r"^\| .*(window|cut)", DEEPER[DEEPER.index("## The published table") :], re.M | re.I)
 
 
@@ -835,7 +838,7 @@ def test_paired_differences_of_the_lesson():
     assert [round(x) for x in (*natural, *copies)] == [22, 18, 26, 34, 26, 42]
     assert "34 points more than plain RoPE (26 to 42), and 22 more of all bytes (18 to 26)" in DEEPER
     window = ahead(f"{INVLEAKY}-window", INVLEAKY, "natural")
-    assert "its own cut gets {} points more of all bytes ({} to {})".format(*window) in LESSON
+    assert "a fixed window loses to its cut**, by {} points of all bytes ({} to {})".format(*window) in LESSON
     assert (
         ahead(f"{INVLEAKY}-window", INVLEAKY, "far copies")[1] > 0
     )  # what is copied from afar, too, the cut does better
