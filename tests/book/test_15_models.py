@@ -165,6 +165,16 @@ def test_numbers_of_models_in_the_text() -> None:
                             "Qwen3 30B-A3B 2507"]  # fmt: skip
     listed = "Mistral v0.3, Mixtral, Qwen2.5, Qwen2.5-VL, Qwen3 8B (YaRN off) and Qwen3 30B."
     assert f"Six of the ten have nothing else for length: {listed}" in LESSON
+    for name in nothing_else:
+        config = MODELS[name].config
+        assert (config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]) == 2 * 64
+        assert {layer.share for layer in MODELS[name].layers} == {1}
+    still = [int((turns(rl.rope_frequencies(128, base), 32_768) < 1).sum()) for base in (1e4, 1e6)]
+    assert still == [4, 24]
+    assert (
+        "All six have 64 hands: in 32k tokens four do not come round with a base of 10,000, but 24 with 1,000,000."
+        in LESSON
+    )
     assert "Eleven of the files that change no frequencies allow 32k to 256k" in LESSON
     assert max(plain[name].claimed or 0 for name in far) == 262_144
     assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
@@ -227,7 +237,11 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
             assert any(layer.turns not in (None, "rope") for layer in model.layers)
     rules = [{layer.turns for layer in MODELS[name].layers} - {None} for name in below]
     assert rules == [{"longrope"}] * 2 + [{"yarn"}] * 2 + [{"llama3"}]
-    assert "Five models are below the line by what their sources allow, and all five **slow their hands**" in LESSON
+    assert [name for name in below if not figures.seen_far(MODELS[name])] == ["Llama 4 Scout"]
+    assert (
+        "Four models with solid marks are below the line by what their sources allow; all four **slow their hands** by "
+        "a rule." in LESSON
+    )
     claims = {"DeepSeek-V2 Lite": 32_768, "DeepSeek-V3": 131_072}  # the makers' pages, which the deeper page links
     assert [figures.turns_once(length) > 1e4 for length in claims.values()] == [False, True]
     assert (
@@ -241,6 +255,7 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     for name, d in turned.items():  # with as many hands as the model has, too
         slowest = max(layer.base or 0 for layer in MODELS[name].layers) ** (2 / d - 1)
         assert (MODELS[name].claimed or 0) * slowest > 2 * math.pi
+    assert "below the dashed line there is none." in LESSON
     assert "the slowest hand, if no rule slowed it, would come round within that text" in LESSON
     changed = [name for name, model in MODELS.items()
                if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)]  # fmt: skip
@@ -346,6 +361,8 @@ def test_exaone() -> None:
     assert llama.trained == 8192
     shape = [name for name in with_idea("hwfa") if {layer.turns for layer in MODELS[name].layers} != {None, "rope"}]
     assert shape == ["Llama 4 Scout", "EXAONE 4.0 32B"]
+    assert len(with_idea("hwfa")) == 4
+    assert "Two of the four slow theirs all the same ({doc}`deeper/15_models`)." in LESSON
     assert "Llama 4 slows its hands, too, in layers that see a block of 8,192, which is its $N$." in DEEPER
 
 
@@ -583,7 +600,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert (round(last[home]), last[needles]) == (59, window[needles])
     assert (
         "In the last layer alone, Command A's share, missing positions leave 59 % at home, and at 512 as many needles "
-        "as windows alone." in LESSON
+        "as windows alone; but there ReRoPE finds no more, either ({doc}`12_shootout`)." in LESSON
     )
     assert "in four and the last, leaves 59 % of the bytes at home, and finds no more needles than windows" in DEEPER
     for name in ("Olmo 3.1 32B", "Command A"):
@@ -628,8 +645,23 @@ def test_missing_positions_can_be_trained() -> None:
     """The recipe that fails when it is put in, beside its relative that was trained so from the start."""
     trained = results("scoreboard")["rows"].where(rung="small", row="hwfa-w16", metric="needle", length=512)
     assert (trained["mean"], right("Command A: windows, no positions in 2")[-1]) == ([1.0], 0)
-    assert "HWFA, a relative of Command A's shape, a model of this size finds every needle in 512 bytes" in LESSON
-    assert "a model of its size finds every needle." in LESSON
+    *below, top = rl.METHODS["hwfa"](layers=4, dim=32, visible_window=16, train_length=64).train
+    assert all(layer.visible_window == 16 and layer.frequencies for layer in below)
+    assert (top.visible_window, top.frequencies, type(top.scale)) == (None, None, rl.LogN)
+    said = "HWFA, a relative of Command A's shape with log n, a model of this size finds every needle in 512 bytes"
+    assert said in LESSON
+    said = "windows, a layer without positions on top and log n, a model of its size finds every needle."
+    assert said in LESSON
+
+
+def test_the_last_layer_finds_nothing_far() -> None:
+    """On the documents of chapter 12's figure, where its code has the same layer."""
+    near = rl.scheme("window", dim=32, visible_window=64)
+    far = rl.scheme("rerope", dim=32, window=32, scale=rl.LogN(64, clip=True))
+    model, texts = live.load(), live.windows()[:12]
+    last, none = (live.percent(model, plan, texts, 512, "needle") for plan in ((near, near, near, far), (near,) * 4))
+    assert last == none
+    assert "ReRoPE in the last layer alone finds no more, either ({doc}`/book/12_shootout`)." in DEEPER
 
 
 def test_what_the_page_extends() -> None:
