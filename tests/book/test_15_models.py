@@ -206,7 +206,7 @@ def test_numbers_of_models_in_the_text() -> None:
     assert "So for length three knobs remain; the row *outside* names what none of the five shows." in LESSON
     assert "None of the 42 does the reverse, whose far layers would meet every new distance." in LESSON
     assert len({name.split()[0] for name in families(with_idea("hwfa"))}) == 3
-    assert "But four, of three makers, Command R7B, Command A, Llama 4 and EXAONE 4, have one shape:" in LESSON
+    assert "But Command R7B, Command A, Llama 4 and EXAONE 4, of three makers, share one shape:" in LESSON
     assert {layer.turns for name in with_idea("hwfa") for layer in MODELS[name].layers if layer.sees == "all"} == {None}
     for name in with_idea("hwfa"):
         counted = Counter(layer.turns is None for layer in MODELS[name].layers)
@@ -560,7 +560,9 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert (round(olmo[needles]), round(calm[needles])) == (61, 24)
     assert calm[needles] < window[needles] - 5
     assert "Without the scale the needles fall from 61 to 24 %, fewer than windows alone find." in DEEPER
-    assert "The mixture needs all its parts, windows, slow hands and YaRN's scale ({doc}" in LESSON
+    without = (right("control: YaRN in 2, RoPE elsewhere"), loud, calm)  # windows, slow hands, the scale
+    assert all(row[needles] < window[needles] for row in without)
+    assert "Take away windows, slow hands or YaRN's scale, and it finds fewer than windows alone ({doc}" in LESSON
     assert "finds most in 512 bytes, 61 %, but it loses nearly a quarter of the needles at home" in LESSON
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
     assert "its scale and its windows with RoPE in the two layers, YaRN there with RoPE and no windows" in DEEPER
@@ -724,7 +726,7 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert round(right(f"control: ReRoPE in all layers{log}")[-1]) == here
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
-    assert "where it has these 49 %, five seeds have 27 on average" in LESSON
+    assert "a lucky one: its 49 % are 27 on average over five seeds ({doc}`12_shootout`)." in LESSON
     assert "Over five seeds these 49 and 98 % are 27 and 88 (" in DEEPER
 
 
@@ -739,7 +741,7 @@ def test_yarn_finds_no_needle_at_home() -> None:
     found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
     assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
     assert [round(row["needles"]) for row in rows if row["name"] == "YaRN 8" and row["length"] > 64] == [0, 8]
-    assert "YaRN stops that in the loss alone: it finds no needle at 64, and 8 % at 512." in LESSON
+    assert "YaRN steadies the loss, not the needles: none at 64, 8 % at 512." in LESSON
     for name in ("RoPE", "ReRoPE"):  # the lines of the right panel that coincide
         with_log, without = ([row["needles"] for row in rows if row["name"] == name + log] for log in (", log n†", ""))
         assert with_log == without
@@ -748,6 +750,7 @@ def test_yarn_finds_no_needle_at_home() -> None:
     assert "ReRoPE keeps all 24 needles, and its loss stays" in LESSON
     loss = {(row["name"], row["length"]): row["loss"] for row in rows}
     assert abs(loss["ReRoPE", 512] - loss["ReRoPE", 64]) < 0.12
+    assert loss["YaRN 8", 512] - loss["YaRN 8", 64] < 0.2 < loss["RoPE", 512] - loss["RoPE", 64]
     assert "its loss stays within about a tenth of a nat of what it was" in LESSON
     of_three = results("scoreboard")["rows"].where(rung="small", row="rerope-w16", metric="needle", length=512)
     assert of_three["seeds"] == [3]
