@@ -165,6 +165,16 @@ def test_numbers_of_models_in_the_text() -> None:
                             "Qwen3 30B-A3B 2507"]  # fmt: skip
     listed = "Mistral v0.3, Mixtral, Qwen2.5, Qwen2.5-VL, Qwen3 8B (YaRN off) and Qwen3 30B."
     assert f"Six of the ten have nothing else for length: {listed}" in LESSON
+    for name in nothing_else:
+        config = MODELS[name].config
+        assert (config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]) == 2 * 64
+        assert {layer.share for layer in MODELS[name].layers} == {1}
+    still = [int((turns(rl.rope_frequencies(128, base), 32_768) < 1).sum()) for base in (1e4, 1e6)]
+    assert still == [4, 24]
+    assert (
+        "All six have 64 hands: in 32k tokens four do not come round with a base of 10,000, but 24 with 1,000,000."
+        in LESSON
+    )
     assert "Eleven of the files that change no frequencies allow 32k to 256k" in LESSON
     assert max(plain[name].claimed or 0 for name in far) == 262_144
     assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
@@ -196,7 +206,7 @@ def test_numbers_of_models_in_the_text() -> None:
     assert "So for length three knobs remain; the row *outside* names what none of the five shows." in LESSON
     assert "None of the 42 does the reverse, whose far layers would meet every new distance." in LESSON
     assert len({name.split()[0] for name in families(with_idea("hwfa"))}) == 3
-    assert "But four, of three makers, Command R7B, Command A, Llama 4 and EXAONE 4, have one shape:" in LESSON
+    assert "But Command R7B, Command A, Llama 4 and EXAONE 4, of three makers, share one shape:" in LESSON
     assert {layer.turns for name in with_idea("hwfa") for layer in MODELS[name].layers if layer.sees == "all"} == {None}
     for name in with_idea("hwfa"):
         counted = Counter(layer.turns is None for layer in MODELS[name].layers)
@@ -227,7 +237,11 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
             assert any(layer.turns not in (None, "rope") for layer in model.layers)
     rules = [{layer.turns for layer in MODELS[name].layers} - {None} for name in below]
     assert rules == [{"longrope"}] * 2 + [{"yarn"}] * 2 + [{"llama3"}]
-    assert "Five models are below the line by what their sources allow, and all five **slow their hands**" in LESSON
+    assert [name for name in below if not figures.seen_far(MODELS[name])] == ["Llama 4 Scout"]
+    assert (
+        "Four models with solid marks are below the line by what their sources allow; all four **slow their hands** by "
+        "a rule." in LESSON
+    )
     claims = {"DeepSeek-V2 Lite": 32_768, "DeepSeek-V3": 131_072}  # the makers' pages, which the deeper page links
     assert [figures.turns_once(length) > 1e4 for length in claims.values()] == [False, True]
     assert (
@@ -241,6 +255,7 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     for name, d in turned.items():  # with as many hands as the model has, too
         slowest = max(layer.base or 0 for layer in MODELS[name].layers) ** (2 / d - 1)
         assert (MODELS[name].claimed or 0) * slowest > 2 * math.pi
+    assert "below the dashed line there is none." in LESSON
     assert "the slowest hand, if no rule slowed it, would come round within that text" in LESSON
     changed = [name for name, model in MODELS.items()
                if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)]  # fmt: skip
@@ -346,6 +361,8 @@ def test_exaone() -> None:
     assert llama.trained == 8192
     shape = [name for name in with_idea("hwfa") if {layer.turns for layer in MODELS[name].layers} != {None, "rope"}]
     assert shape == ["Llama 4 Scout", "EXAONE 4.0 32B"]
+    assert len(with_idea("hwfa")) == 4
+    assert "Two of the four slow theirs all the same ({doc}`deeper/15_models`)." in LESSON
     assert "Llama 4 slows its hands, too, in layers that see a block of 8,192, which is its $N$." in DEEPER
 
 
@@ -543,7 +560,9 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert (round(olmo[needles]), round(calm[needles])) == (61, 24)
     assert calm[needles] < window[needles] - 5
     assert "Without the scale the needles fall from 61 to 24 %, fewer than windows alone find." in DEEPER
-    assert "The mixture needs all its parts, windows, slow hands and YaRN's scale ({doc}" in LESSON
+    without = (right("control: YaRN in 2, RoPE elsewhere"), loud, calm)  # windows, slow hands, the scale
+    assert all(row[needles] < window[needles] for row in without)
+    assert "Take away windows, slow hands or YaRN's scale, and it finds fewer than windows alone ({doc}" in LESSON
     assert "finds most in 512 bytes, 61 %, but it loses nearly a quarter of the needles at home" in LESSON
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
     assert "its scale and its windows with RoPE in the two layers, YaRN there with RoPE and no windows" in DEEPER
@@ -583,7 +602,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert (round(last[home]), last[needles]) == (59, window[needles])
     assert (
         "In the last layer alone, Command A's share, missing positions leave 59 % at home, and at 512 as many needles "
-        "as windows alone." in LESSON
+        "as windows alone; but there ReRoPE finds no more, either ({doc}`12_shootout`)." in LESSON
     )
     assert "in four and the last, leaves 59 % of the bytes at home, and finds no more needles than windows" in DEEPER
     for name in ("Olmo 3.1 32B", "Command A"):
@@ -628,8 +647,23 @@ def test_missing_positions_can_be_trained() -> None:
     """The recipe that fails when it is put in, beside its relative that was trained so from the start."""
     trained = results("scoreboard")["rows"].where(rung="small", row="hwfa-w16", metric="needle", length=512)
     assert (trained["mean"], right("Command A: windows, no positions in 2")[-1]) == ([1.0], 0)
-    assert "HWFA, a relative of Command A's shape, a model of this size finds every needle in 512 bytes" in LESSON
-    assert "a model of its size finds every needle." in LESSON
+    *below, top = rl.METHODS["hwfa"](layers=4, dim=32, visible_window=16, train_length=64).train
+    assert all(layer.visible_window == 16 and layer.frequencies for layer in below)
+    assert (top.visible_window, top.frequencies, type(top.scale)) == (None, None, rl.LogN)
+    said = "HWFA, a relative of Command A's shape with log n, a model of this size finds every needle in 512 bytes"
+    assert said in LESSON
+    said = "windows, a layer without positions on top and log n, a model of its size finds every needle."
+    assert said in LESSON
+
+
+def test_the_last_layer_finds_nothing_far() -> None:
+    """On the documents of chapter 12's figure, where its code has the same layer."""
+    near = rl.scheme("window", dim=32, visible_window=64)
+    far = rl.scheme("rerope", dim=32, window=32, scale=rl.LogN(64, clip=True))
+    model, texts = live.load(), live.windows()[:12]
+    last, none = (live.percent(model, plan, texts, 512, "needle") for plan in ((near, near, near, far), (near,) * 4))
+    assert last == none
+    assert "ReRoPE in the last layer alone finds no more, either ({doc}`/book/12_shootout`)." in DEEPER
 
 
 def test_what_the_page_extends() -> None:
@@ -692,7 +726,7 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert round(right(f"control: ReRoPE in all layers{log}")[-1]) == here
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
-    assert "where it has these 49 %, five seeds have 27 on average" in LESSON
+    assert "a lucky one: its 49 % are 27 on average over five seeds ({doc}`12_shootout`)." in LESSON
     assert "Over five seeds these 49 and 98 % are 27 and 88 (" in DEEPER
 
 
@@ -707,7 +741,7 @@ def test_yarn_finds_no_needle_at_home() -> None:
     found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
     assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
     assert [round(row["needles"]) for row in rows if row["name"] == "YaRN 8" and row["length"] > 64] == [0, 8]
-    assert "YaRN stops that in the loss alone: it finds no needle at 64, and 8 % at 512." in LESSON
+    assert "YaRN steadies the loss, not the needles: none at 64, 8 % at 512." in LESSON
     for name in ("RoPE", "ReRoPE"):  # the lines of the right panel that coincide
         with_log, without = ([row["needles"] for row in rows if row["name"] == name + log] for log in (", log n†", ""))
         assert with_log == without
@@ -716,6 +750,7 @@ def test_yarn_finds_no_needle_at_home() -> None:
     assert "ReRoPE keeps all 24 needles, and its loss stays" in LESSON
     loss = {(row["name"], row["length"]): row["loss"] for row in rows}
     assert abs(loss["ReRoPE", 512] - loss["ReRoPE", 64]) < 0.12
+    assert loss["YaRN 8", 512] - loss["YaRN 8", 64] < 0.2 < loss["RoPE", 512] - loss["RoPE", 64]
     assert "its loss stays within about a tenth of a nat of what it was" in LESSON
     of_three = results("scoreboard")["rows"].where(rung="small", row="rerope-w16", metric="needle", length=512)
     assert of_three["seeds"] == [3]
