@@ -417,7 +417,8 @@ def test_the_first_layer_loses_it():
     assert found[1] < 65
     assert found[2] > 90
     assert [round(48 * each / 100) for each in (found[2], found[3], found[0])] == [47, 23, 22]
-    assert "alone finds 47 of 48 needles, everywhere else 23, and none at all 22" in LESSON
+    assert "in layer 1 alone, finds 47 of 48 needles; against the hay, in all other layers, 23; without it" in LESSON
+    assert "without it the model finds 22. So the hay alone rarely costs the answer." in LESSON
     for control in (MENDED.replace(visible_window=64), rl.scheme("rope", dim=32, visible_window=64)):  # either angles
         assert live.percent(model, (control, *[MENDED] * 3), texts, 512, "needle") == 100
     assert "**In this seed it is the dilution in the first layer that has to be stopped**" in LESSON
@@ -456,6 +457,7 @@ def test_both_sides_are_blurred():
         "512 bytes, log n† in layer 1 alone": [65, 62, 63],
     }
     assert "its arrows fall from 79 % and 60 % to 33 % and 20 %" in LESSON
+    assert "With log n† in the first layer alone, all three are above 60 % again." in LESSON
     others = [100 * digit(512, (MENDED,) * 4, document)[0] for document in range(1, 16)]
     assert (round(min(others)), round(max(others))) == (1, 10)
     numbers = {bytes(passkey_windows(text[None, :513], 0.5)[0, -5:].tolist()) for text in live.windows()[:16]}
@@ -569,6 +571,7 @@ def test_the_second_layer_looks_for_a_place():
     assert min(places) > 0.9
     assert max(lost) < 0.5
     assert "Ask with four wrong digits, and the last 4 still gets 94 %" in CHAPTER
+    assert "ask with four wrong ones, and it finds the last 4 all the same." in LESSON
 
 
 def test_a_needle_needs_two_heads_of_the_first_layer():
