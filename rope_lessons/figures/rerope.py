@@ -104,7 +104,7 @@ def rerope_cache(length: int = 12, window: int = 4) -> tuple[MatplotlibFigure, s
 
 @styled
 def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
-    """Needles found, by where they were hidden.
+    """Needles read, by where they were hidden.
 
     Args:
         found: percent of the needles at each of the five places, for each name.
@@ -120,11 +120,11 @@ def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigur
     for (name, values), style in zip(found.items(), styles, strict=False):
         axis.plot(range(len(places)), values, label=name, **style)
     axis.set_xticks(range(len(places)), places)
-    axis.set(ylim=(-5, 108), yticks=[0, 50, 100], ylabel="needles found, %")
+    axis.set(ylim=(-5, 108), yticks=[0, 50, 100], ylabel="needles read, %")
     axis.grid(axis="x", visible=False)
     legend_below(figure, axis)
     said = "; ".join(f"{name}: {spoken(values, 0)}" for name, values in found.items())
-    alt = f"""Percent of the needles found against where they were hidden, at five places from the start of the text to
+    alt = f"""Percent of the needles read against where they were hidden, at five places from the start of the text to
         right before the question. {said}."""
     return figure, alt
 
