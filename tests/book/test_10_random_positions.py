@@ -589,6 +589,7 @@ def test_prices_at_home():
     assert price("equal-mean", "0, 1, 2") > price("random", "random")  # nor as it was trained
     paid = [a - b for a, b in zip(told("one jump", "0, 1, 2", N), told("plain", "0, 1, 2", N), strict=True)]
     assert f"the highest of all: {price('equal-mean', '0, 1, 2'):.2f} nats" in DEEPER
+    assert f"at home little ({price('one jump', '0, 1, 2'):.2f} nats in the encoder)." in LESSON
     assert (
         f"costs {price('one jump', '0, 1, 2'):.2f} nats at home (before rounding; {min(paid):.2f} to "
         f"{max(paid):.2f} in three seeds)" in LESSON
@@ -631,7 +632,7 @@ def test_what_lost_hands_leave_open():
         in LESSON
     )
     assert abs(1 / complex(1, -1)) == pytest.approx(1 / math.sqrt(2))  # at ωμ = 1
-    assert "Lost hands explain it in part at most. The decisive test" in LESSON
+    assert "Lost hands explain the price in part at most. The decisive test" in LESSON
     assert not {name for name in STORED["controls"]["training"] if "random" in name and "hands" in name}
     hands, counts = rl.rope_frequencies(64).tolist(), []
     for places in (512, 1024, 2048, 4096, 8192):  # by the rule of the table, and exactly
@@ -982,8 +983,8 @@ def test_paired_differences_of_the_lesson():
     assert "No:** in the last column each is behind its own cut. Far text still does harm, only less." in LESSON
     numberings = ("random-positions", "equal-mean", JUMP, SCALED)
     for row in numberings:  # better than plain RoPE, but not from afar
-        assert board(row, "natural", 512, "ahead_high") < 0
         assert board("rope", "natural", 512, "ahead_high") < board(row, "natural", 512, "ahead_low")  # less harm
+        assert board(row, "natural", 512, "ahead_high") < 0
         assert ahead(row, "rope", "natural", 512)[1] > 0
         assert ahead("rope-window", row, "natural", 512)[1] > 0
         assert board(row, "far copies", 512, "ahead_low") < 0
