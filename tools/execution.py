@@ -76,7 +76,7 @@ def lookup(path: Path, root: Path = ROOT) -> NotebookNode | None:
 
 
 def seconds(path: Path, root: Path = ROOT) -> float | None:
-    """How long the chapter took when it was executed, or None: by the clock, or of the processor where nbval ran it."""
+    """How long the chapter took when it was executed, or None."""
     cache = get_cache(prepare(root))
     try:
         return cache.match_cache_notebook(read_source(path)).data.get("execution_seconds")

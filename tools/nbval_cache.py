@@ -6,12 +6,12 @@ into the execution cache under the key of the chapter's *source*, so the build t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tools import execution, project
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    begin = _processor_seconds(item)
+    start = time.perf_counter()
     try:
         result = yield  # raises when the cell fails: then nothing below runs, and the notebook stays incomplete
     except pytest.skip.Exception:
@@ -43,16 +43,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
             _keep(item, [], 0.0)
         raise
     if hasattr(item, "test_outputs"):
-        _keep(item, list(item.test_outputs), _processor_seconds(item) - begin)
+        _keep(item, list(item.test_outputs), time.perf_counter() - start)
     return result
-
-
-def _processor_seconds(item: Any) -> float:
-    """What the notebook's kernel has computed so far: other work on the machine does not lengthen it."""
-    if not hasattr(item, "cell"):
-        return 0.0
-    spent = psutil.Process(item.parent.kernel.km.provisioner.pid).cpu_times()
-    return float(spent.user + spent.system)
 
 
 def _keep(item: Any, outputs: list[Any], seconds: float) -> None:

@@ -118,7 +118,7 @@ def test_pictures_have_alt_text(path: Path) -> None:
 
 @each_page
 def test_run_time(path: Path) -> None:
-    """A chapter runs in a minute at most (it was executed a moment ago: the time of the processor is in the cache)."""
+    """A chapter runs in a minute at most (it was executed a moment ago: the time is in the cache)."""
     execution.execute(path)
     seconds = execution.seconds(path)
     assert seconds is not None
