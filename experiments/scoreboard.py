@@ -53,7 +53,6 @@ from experiments.scoreboard_jobs import (
     about,
     described,
     export,
-    foreign,
     kept,
     lengths_of,
     missing,
@@ -105,8 +104,7 @@ def work(asked: Job, options: argparse.Namespace, corpus: text.Corpus, end: floa
     if job.keeps_weights:
         export(model, sha256, job, corpus, job.path(options.out, "safetensors"))
     windows = scoring.texts(corpus, job.tests)
-    _name_foreign(job, options.out, corpus)
-    told, measured = kept(job, options.out, corpus)
+    told, measured = kept(job, options.out, corpus, named=True)
     if told.get("checkpoint") != sha256:
         measured = {}
     begin, lacking = time.process_time(), missing(job, options.out, corpus, options.rows)
@@ -146,12 +144,6 @@ def minutes_of(job: Job) -> tuple[float, float]:
     return MINUTES[rung][0] * read / whole, MINUTES[rung][1]
 
 
-def _name_foreign(job: Job, folder: Path, corpus: text.Corpus) -> None:
-    """Nothing is left out in silence."""
-    if others := foreign(job, folder, corpus):
-        print(f"{job}: what is kept is not used, as it is of another one ({others})", flush=True)
-
-
 def choices(options: argparse.Namespace, corpus: text.Corpus, end: float) -> bool:
     """Choose the learning rates of the models that are tuned; whether all of them are chosen."""
     for job in dict.fromkeys(Job(job.rung, job.training, 0, job.steps, job.windows) for job in jobs(options)):
@@ -171,8 +163,7 @@ def there(options: argparse.Namespace, corpus: text.Corpus) -> dict[str, dict[st
             for path in sorted((options.out / rung / name).glob("seed-*.npz")):
                 job = Job(rung, name, int(path.stem.removeprefix("seed-")), options.steps, options.windows)
                 job = settled(job, options.out, corpus)
-                _name_foreign(job, options.out, corpus)
-                if measured := kept(job, options.out, corpus)[1]:
+                if measured := kept(job, options.out, corpus, named=True)[1]:
                     found.setdefault(rung, {}).setdefault(name, {})[job.seed] = measured
     return found
 

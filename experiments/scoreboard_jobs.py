@@ -158,16 +158,14 @@ def about(job: Job, sha256: str, corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def foreign(job: Job, folder: Path, corpus: Corpus) -> str:
-    """What there is of a job that is of another recipe, text or test, in words; empty where all is its own.
+def foreign(found: dict[str, Any], job: Job, corpus: Corpus) -> str:
+    """What kept hits say of themselves that is not so of a job: its recipe, text or tests, in words; empty where all
+    agrees.
 
-    Raises:
-        ValueError: a damaged file.
+    Args:
+        found: what a file of hits says, as :func:`about` has it.
+        job, corpus: that it is wanted for.
     """
-    try:
-        found = hits.read(job.path(folder))[0]
-    except FileNotFoundError:
-        return ""
     return checkpoint.differences(_flat(found), _flat(about(job, found["checkpoint"], corpus)))
 
 
@@ -177,8 +175,12 @@ def _flat(told: dict[str, Any]) -> dict[str, Any]:
     return {"format": told.get("format"), "script": told.get("script"), **values}
 
 
-def kept(job: Job, folder: Path, corpus: Corpus) -> tuple[dict[str, Any], dict[str, Hits]]:
-    """What is measured of a job, as long as it is of this recipe, text and test; nothing otherwise (:func:`foreign`).
+def kept(job: Job, folder: Path, corpus: Corpus, *, named: bool = False) -> tuple[dict[str, Any], dict[str, Hits]]:
+    """What is measured of a job, as long as it is of this recipe, text and test; nothing otherwise.
+
+    Args:
+        job, folder, corpus: of the hits.
+        named: say what is there and of another recipe, text or test.
 
     Raises:
         ValueError: a damaged file.
@@ -187,7 +189,9 @@ def kept(job: Job, folder: Path, corpus: Corpus) -> tuple[dict[str, Any], dict[s
         found, measured = hits.read(job.path(folder))
     except FileNotFoundError:
         return {}, {}
-    if foreign(job, folder, corpus):
+    if others := foreign(found, job, corpus):
+        if named:
+            print(f"{job}: what is kept is not used, as it is of another one ({others})", flush=True)
         return {}, {}
     told = {name: _without_addresses(text) for name, text in found["rows"].items()}
     return found, {name: measured[name] for name, row in job.rows.items() if told.get(name) == described(row)}
