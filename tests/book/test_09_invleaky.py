@@ -491,10 +491,7 @@ def test_the_gaps_do_it():
     assert told.format(*over[MOVING, SLOPES].split(" (")) in LESSON
     told = "four windows with gaps of 4 find {} points more than four with gaps of 16 ({},"
     assert told.format(*over[QUARTER, WINDOWS].split(" (")) in LESSON
-    more, least, most = ahead(QUARTER, SLOPES, "needle")
-    told = f"the same four windows are {more:.0f} points ahead of the two slopes (at least {least:.0f};"
-    assert f"{told} the last two pairs share three seeds)." in LESSON
-    assert most > 100  # no difference of percentages is that large
+    assert "practise far pairs about twice as often. (Three seeds.) But practice is not it:" in LESSON
     assert [len(by_seed(QUARTER).keys() & by_seed(row).keys()) for row in (WINDOWS, SLOPES)] == [3, 3]
     least_to_most = [f"{end(by_seed(row).values()):.0f}" for row in (FIXED, QUARTER) for end in (min, max)]
     told = "a fixed window finds {} to {} %. Three controls that jitter distances and keep the gaps find {} to {} %, "
@@ -635,12 +632,13 @@ def test_what_the_four_trainings_practise():
     assert found["quarter"][3] == found["slopes"][3]
     assert 1.8 < found["quarter"][3] / found["windows"][3] < 2.2
     assert "than four with gaps of 16 (17 to 66), but practise far pairs about twice as often." in LESSON
-    pairs = ("moving", "slopes"), ("quarter", "windows"), ("quarter", "slopes")
-    assert all(gaps[winner] < gaps[loser] for winner, loser in pairs)
-    assert not all(len(trainings[winner]) > len(trainings[loser]) for winner, loser in pairs)
-    assert not all(found[winner][3] > found[loser][3] for winner, loser in pairs)
-    assert "Of gaps, maps and practice, only the gaps tell winner from loser all three times." in LESSON
-    assert "The last has as many maps as the first, but gaps of 4." in LESSON
+    assert max(found, key=lambda name: found[name][3]) == "fixed"
+    rows = {"fixed": "w16", "windows": "same-residue", "four slopes": "four-slopes", "quarter": "quarter-gaps"}
+    needles = {name: board(f"invleaky-{rows.get(name, name)}-logn", "needle", 512) for name in trainings}
+    assert min(needles, key=lambda name: needles[name]) == "fixed"
+    said = f"window 16 practises far pairs most, with {found['fixed'][3]} % of its pairs, and finds the fewest needles."
+    assert said in LESSON
+    assert "The last has four maps, like the first control, but gaps of 4." in LESSON
     assert "in the second and fifth both sides practise far pairs as often" in DEEPER
     assert "544 tokens for windows 16 to 31, and 589 for windows 16, 20, 24 and 28" in DEEPER
 

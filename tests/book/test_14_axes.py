@@ -708,7 +708,7 @@ def test_what_the_lesson_says_of_biases() -> None:
     assert {row for row in names if over_its_cut(row)[1] > 0} == {"alibi", "fire"}
     assert 0 < over_its_cut("fire")[1] < 1  # barely
     cut = percent("rope-window", "far copies")
-    assert "Two arrows point up, ALiBi's and, barely, FIRE's, but from weak cuts." in LESSON
+    assert "Two biases' arrows point up, ALiBi's and, barely, FIRE's, but from weak cuts." in LESSON
     assert "**On far copies one bias surely reads far.**" in LESSON
     assert "If it gets more right than its cut, *and more than RoPE's cut*, it reads what is far." in LESSON
     assert {row for row in (*names, "xpos", "nope") if ahead(row, "rope-window", "far copies")[1] > 0} == {"alibi"}
@@ -784,7 +784,7 @@ def test_what_the_lesson_says_of_needles() -> None:
     shaw = right("shaw", "needle").values()
     shaws = percent("shaw", "needle")
     fire = f"FIRE finds {percent('fire', 'needle'):.0f} %, cut {percent('fire-window', 'needle'):.1f}."
-    assert "None collapsed here on far copies, but on needles T5's buckets and FIRE did, like RoPE:" in LESSON
+    assert "None collapsed here on far copies, but T5's buckets and FIRE find hardly a needle, like RoPE:" in LESSON
     assert percent("rope", "needle") < 5 < 95 < percent("rope", "needle", 64)
     assert all(percent(row, "needle") < 5 < 95 < percent(row, "needle", 64) for row in ("t5", "fire"))
     assert percent("fire", "needle 1") < 10 < 95 < percent("rope-window", "needle 1")  # those right before the question
