@@ -165,7 +165,7 @@ def chomsky_blind(
         "cycle_navigation": "cycle navigation",
     }
     lengths = list(lengths)
-    figure, axis = new_figure(height=4.8)
+    figure, axis = new_figure(height=4.1)
     said = []
     for number, (name, label) in enumerate(tasks.items()):
         accuracy = [blind_accuracy(TASKS[name], length) for length in lengths]
@@ -204,8 +204,7 @@ VARIANT_STYLE = {"plain": (GREY, "--", "o"), "random": (BLUE, "-", "s"), "random
 def chomsky_lengths(
     rows: Sequence[Row], task: str, positions: str = "rope", test_positions: str = "random"
 ) -> tuple[MatplotlibFigure, str]:
-    """Accuracy against length of what is stored for a task with one kind of positions: the mean over the seeds, bars
-    from worst to best."""
+    """Accuracy on a task against length: the mean over the seeds, bars from worst to best."""
     shown = [row for row in rows if row[:3:2] == (task, positions) and row.test_positions in ("plain", test_positions)]
     if not shown:
         raise ValueError(f"rows must hold results of {task} with positions {positions}, got none")
@@ -213,7 +212,7 @@ def chomsky_lengths(
     said = []
     for number, (variant, (colour, line, marker)) in enumerate(VARIANT_STYLE.items()):
         found = _by_length(shown, variant=variant)
-        found.pop(41, None)  # too near to 40 to be told apart
+        found.pop(41, None)  # too near to 40
         if not found:
             continue
         at = [length * 1.015 ** (number - 1) for length in found]
@@ -222,6 +221,7 @@ def chomsky_lengths(
                           label=variant.replace("+logn", " + log n"))  # fmt: skip
         said.append(f"{variant}: {mean[0]:.0f} at {min(found)}, {mean[-1]:.0f} at {max(found)}")
     axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
+    axis.axvline(40, color=GREY, linewidth=1)
     axis.set_ylabel("accuracy, %")
     axis.set_xscale("log")
     axis.set_xticks([40, 64, 100, 160, 250, 500], ["40", "64", "100", "160", "250", "500"])
@@ -230,8 +230,8 @@ def chomsky_lengths(
     axis.set_ylim(-3 + 100 * min(TASKS[task].chance, *(row.accuracy for row in shown)), 103)
     legend_below(figure, axis, columns=3)
     alt = f"""Accuracy in percent against the length of the string for {task.replace("_", " ")}, mean over up to
-        {len({row.seed for row in shown})} seeds with bars from worst to best. A dotted line marks chance.
-        {"; ".join(said)}."""
+        {len({row.seed for row in shown})} seeds, bars from worst to best. A dotted line marks chance, an upright one
+        home, 40. {"; ".join(said)}."""
     return figure, alt
 
 
@@ -240,7 +240,7 @@ def chomsky_playground(
     accuracies: Mapping[str, Mapping[int, float]], longest: int, chance: float
 ) -> tuple[MatplotlibFigure, str]:
     """Accuracy against length of models that were just trained: ``{name: {length: accuracy}}``."""
-    figure, axis = new_figure(height=4.0)
+    figure, axis = new_figure(height=3.6)
     said = []
     for number, (task, found) in enumerate(accuracies.items()):
         name = task.replace("_", " ")
@@ -535,7 +535,7 @@ def chomsky_sensitive(
         tasks: name to label.
     """
     order = sorted(tasks, key=lambda task: round(sensitivity(TASKS[task], length)))
-    figure, axis = new_figure(height=0.48 * len(order) + 1.6)
+    figure, axis = new_figure(height=0.47 * len(order) + 1.5)
     for y in range(1, len(order)):
         axis.axhline(y - 0.5, color=GREY, linewidth=0.5, alpha=0.5)
     said = []
