@@ -461,7 +461,11 @@ def test_two_cures_one_after_the_other():
     assert (LADDER.steps, REDUCED.steps) == (6000, 2000)
     assert "learned on up to 40 symbols, with a third of the ladder's steps and learning rate" in LESSON
     assert LADDER.longest < REDUCED.longest
-    assert "with longer strings and a lower learning rate every seed learns it, from one answer per string" in LESSON
+    assert "lower learning rate every seed learns even pairs from one answer per string, so one can be enough" in LESSON
+    drawn = rl.figures.chomsky_lengths(results.read(), "even_pairs", test_positions="grid")
+    assert [list(line.get_xdata()) for line in drawn.figure.axes[0].lines if len(line.get_xdata()) == 2][-1] == [40, 40]
+    assert "an upright one home, 40." in drawn.alt
+    assert "The upright line is home, now 40." in LESSON
 
 
 def test_drawn_positions_jump_and_the_grid_is_smooth():
@@ -633,7 +637,7 @@ def test_a_small_transformer_draws_the_teeth_that_training_asked_for():
     assert all(abs(seed[40] - 0.5) < 0.04 for seed in [*found[20], *more])
     assert "all six are coins at 40" in DEEPER
     assert f"{100 * max(figures.at_home(seed, 'parity_check', 20) for seed in [*found[20], *more]):.0f}" == "88"
-    assert "six small Transformers get at best 88 % of the way at home" in LESSON
+    assert "six small trained Transformers get at best 88 % of the way at home" in LESSON
     assert small.dropout == 0 < REDUCED.dropout  # the ladder's
     assert all(abs(seed[20] - 0.5) < 0.07 for seed in found[10])
     shown = {row.learning_rate for row in TEETH if row.protocol == replace(small, longest=20).digest()}
@@ -677,6 +681,8 @@ def test_what_the_lesson_says_of_the_transformer():
     assert max(best[task] for task in SIX[:2]) < min(best[task] for task in ("reverse_string", *SIX[4:]))
     assert "On these five tasks, *looking up is easy; one answer from every symbol is hard*" in LESSON
     assert "Parity is the only task that it learns in no seed." in LESSON
+    assert max(max(way(task, "transformer")) for task in SIX) < 90
+    assert "On average over 21 to 100 symbols the Transformer solves nothing." in LESSON
     assert [task for task in SIX if best[task] < figures.SOLVED] == ["parity_check"]
     assert min(home("even_pairs", "lstm") + home("bucket_sort", "lstm")) > 0.97
     # How sensitive a task is, and how many answers a string gives to learn from: the second fits every row.
@@ -695,20 +701,25 @@ def test_what_the_lesson_says_of_the_transformer():
     wrong = [task for task, yes, value in zip(eight, learned, sensitive, strict=True) if yes != (value <= bound)]
     assert wrong == ["even_pairs"]
     assert min(home("bucket_sort", "transformer")) > 0.99
-    assert "It fits seven rows of eight, sorting among them; even pairs is learned in one seed only." in LESSON
+    assert "Count a task as learned if two seeds of three come 90 % of the way." in LESSON
+    assert max(value for yes, value in zip(learned, sensitive, strict=True) if yes) == 3
+    assert min(value for yes, value in zip(learned, sensitive, strict=True) if not yes and value > 2) == 20
+    assert "fits seven rows of eight: tasks of up to 3, sorting among them, are learned, and those of 20 are" in LESSON
+    assert "even pairs is the exception." in LESSON
     assert "even pairs and sorting are 2 of 20. Will the Transformer learn both at home?" in LESSON
-    assert "fits all eight: the five tasks learned in two seeds or more give" in LESSON
+    assert {round(float(n)) for yes, n in zip(learned, counted, strict=True) if not yes} == {1}
+    assert "fits all eight: what gives training at least 14 answers per string is learned, and what gives one" in LESSON
     sensitive_rows = {round(float(n)) for value, n in zip(sensitive, counted, strict=True) if value > 3}
     assert sensitive_rows == {1}  # parity and the cycle; none with many answers
-    assert "Neither tells the cycle from parity, as sensitive and also with one answer:" in LESSON
+    assert [sensitive[-2:], [round(float(n)) for n in counted[-2:]]] == [[20, 20], [1, 1]]
+    assert "the cycle is as sensitive as parity and also gives one answer, yet gets 55 to 92 % of the way" in LESSON
     assert "A sensitive task with many answers could decide, say the parity of each prefix." in LESSON
-    assert "at least 14 answers per string to learn from, the others one" in LESSON
     assert min(home("reverse_string", "transformer")) > 0.99  # and parity in no seed, below
     assert "at home the ladder's Transformer learns it in no seed, reversing in every one" in LESSON
     assert max(map(abs, home("parity_check", "transformer"))) < 0.12
     cycle = home("cycle_navigation", "transformer")
     assert [f"{100 * share:.0f}" for share in (min(cycle), max(cycle))] == ["55", "92"]
-    assert "the ladder's Transformer gets 55 to 92 % there" in LESSON
+    assert "yet gets 55 to 92 % of the way, parity nothing." in LESSON
     assert sum(share > 0.99 for share in home("even_pairs", "transformer")) == 1
     assert min(home("parity_check", "lstm") + home("cycle_navigation", "lstm") + home("even_pairs", "lstm")) > 0.9
     assert max(home("reverse_string", "lstm")) < 0.9
@@ -733,7 +744,7 @@ def test_constants_of_the_transformer():
             assert f"Of the {LADDER.samples} strings {round(128 * odd[20])} are odd" in DEEPER
             assert sorted(f"{100 * share:.0f}" for share in home(task, "transformer")) == ["-11", "11", "11"]
     assert sorted(f"{100 * share:.0f}" for share in home("even_pairs", "transformer")) == ["100", "22", "22"]
-    assert "At 22, 11 and −11 all strings get one answer, which is not half right" in LESSON
+    assert "At 22, 11 and −11 all strings get one answer; the 128 tested are not half and half." in LESSON
     assert "two seeds of three are such constants, too, with marks at 22" in DEEPER
 
 
@@ -745,11 +756,22 @@ def test_percent_of_the_way():
     ways = [round(100 * (0.6 - b) / (1 - b)) for b in blind.values()]
     assert ways[:2] == [20, 50]
     assert ways[2] < -300
-    board = stored.results("scoreboard")["rows"].where(rung="small", row="rope-window", metric="needle", length=512)
-    (found,) = board["mean"]
-    assert (round(100 * found), round(100 * (0.6 - found) / (1 - found))) == (32, 41)
-    assert "10 of them are 20 % of the way. On cycle navigation it is 50 %, on the needles of" in LESSON
-    assert "(a window finds 32 %) 41 %; on sorting it is far behind blind." in LESSON
+    assert "it is $(60-50)/(100-50) = 20\\,\\%$ of the way from blind to all right" in LESSON
+    assert "on cycle navigation $(60-20)/(100-20) = 50\\,\\%$; on sorting it is far behind blind." in LESSON
+    assert [round(100 * b) for b in blind.values()][:2] == [50, 20]
+
+
+def test_how_far_a_coin_scatters():
+    """From the binomial: of 128 strings, as many as each training was tested on; and of 100 questions."""
+    for questions, expected in ((128, "4.4"), (100, "5.0")):
+        weights = [math.comb(questions, right) / 2**questions for right in range(questions + 1)]
+        spread = sum(w * (100 * right / questions - 50) ** 2 for right, w in enumerate(weights)) ** 0.5
+        assert f"{spread:.1f}" == expected
+        if questions == 128:
+            assert round(100 * spread / 50) == 9
+    assert {LADDER.samples, REDUCED.samples, PLAYGROUND.samples} == {128}
+    assert "deviation of $50/\\sqrt{128} = 4.4$ points, 9 % of the way." in LESSON
+    assert "whatever misses one gets 50 ± 5 of 100" in LESSON
 
 
 def test_what_one_flip_does_to_a_head():
@@ -764,6 +786,8 @@ def test_what_one_flip_does_to_a_head():
     assert [figures.influence(n, 0.0) for n in (20, 500)] == pytest.approx([0.05, 0.002])
     assert "moves by 0.05. With 500 bits it moves by 0.002" in LESSON
     assert figures.influence(500, 10.0) > 0.97
+    assert figures.influence(41, 5.0) > 0.75 > 0.25 > figures.influence(500, 5.0)
+    assert "a head whose lead is below +10 has less weight left for its place" in LESSON
     assert figures.influence(2000, 10.0) > 0.9 > figures.influence(5000, 10.0)
     assert "scores one place +10, the others 0, has no such trouble below thousands of symbols" in LESSON
     assert "0.05 at 20 symbols, 0.002 at 500" in rl.figures.chomsky_influence().alt
@@ -813,8 +837,11 @@ def test_random_positions_help_where_positions_were_the_trouble():
     )
     assert max(figures.at_home(seed, "cycle_navigation", 20) for seed in random) < 0.9
     assert "the task is not learned; nor is the cycle, which gains nothing" in LESSON
-    best = max(way("reverse_string", "rnn"))
-    assert f"The mean *score* rises from 9 to 33, hardly more than the best RNN's {best}." in LESSON
+    rnn = mean([
+        100 * figures.ahead_of_blind(seed, "reverse_string", 20)
+        for seed in figures.of_seeds(SHORT, task="reverse_string", model="rnn", variant="plain")
+    ])  # fmt: skip
+    assert f"The mean *score* rises from 9 to 33, hardly more than the RNN's {rnn:.0f}." in LESSON
     drawn = rl.figures.chomsky_home(SHORT, {"reverse_string": "reverse", "cycle_navigation": "cycle"}, beyond=20)
     for task, axis in zip(("reverse_string", "cycle_navigation"), drawn.figure.axes, strict=True):
         lines = [line for line in axis.lines if len(line.get_xdata()) > 2]
@@ -959,11 +986,14 @@ def test_the_rnn_finds_the_rule_and_loses_it():
             strings = torch.randint(2, (500, 30), generator=torch.Generator().manual_seed(1))
             given = training.scores(strings[None], 1, ("flip",), dropout=False, test_positions="random").argmax(-1)
             assert given.unique().numel() == 1
+            strings = torch.randint(2, (500, 100), generator=torch.Generator().manual_seed(1))
+            given = training.scores(strings[None], 1, ("flip",), dropout=False, test_positions="random").argmax(-1)
+            assert given.unique().numel() == 1
         else:
             assert followed(training, 100) == [1, 0, 0, 0, 0]
     assert "Up to 15 symbols only the two ends count" in LESSON
     assert "at 30 every string gets the same answer" in LESSON
-    assert "of three seeds one ends at the same answer for all strings, two keep the first symbol" in LESSON
+    assert "at 100 symbols, one of three seeds gives all strings the same answer, two keep the first symbol" in LESSON
     figure = rl.figures.chomsky_followed({10: [1, *[0] * 8, 1], 30: [0] * 30})
     assert "of 10: 1, 10; of 30: none" in figure.alt
 
