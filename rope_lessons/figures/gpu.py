@@ -523,7 +523,7 @@ def gpu_cut(window: int = 0, near: str = "triangles") -> Explorable:
         start the window has 1,024 tokens, and the far triangle is {100 * shares["far"]:.0f} percent of the pairs. With
         a sliding window the small triangles are one band."""
     caption = """8,192 tokens. Set the window: pairs move between the colours, and their sum never changes. A kernel
-        with a sliding window melts the small triangles into one band. Where w = L nothing is far."""
+        with a sliding window melts the small triangles into one band."""
     knobs = (
         Choice("near", "near pairs", NEAR, near),
         Knob("window", "window w, in 1024", 0, 3, window, power=2),
@@ -695,7 +695,7 @@ def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explo
         tokens, with a kernel at 75 percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as
         long."""
     caption = """Predicted for an H100, not measured: time per head, of many, 16 bits, d = 128, w = 1,024,
-        forward. Speed the kernel up: only the blue shrinks. So what happens to the percents of the rest?"""
+        forward. Speed the kernel up: only the blue shrinks."""
     knobs = (
         Knob("percent", "kernel, % of peak", SLOWEST, 100, percent, 5),
         Knob("length", "length L", 12, 17, length, power=2),

@@ -117,12 +117,12 @@ def test_three_prices_in_turns():
     assert "the three take turns, the products get 47 or 26 % of the time, and that much of the peak is left." in LESSON
     assert exponential < products
     assert cache < products < memory  # hidden behind the products from L2, and not from HBM
-    assert "Decoding is, as are matrices of scores, and tiles of 128 that miss the L2 cache." in LESSON
+    assert "as are matrices of scores. A long text in tiles that hit the L2 cache is not." in LESSON
     assert "only the slowest counts: from L2 that is the products, and all of the peak is left." in LESSON
     assert figures.REACHED == (0.35, 0.75)
     assert left[1] < 35 < left[0]
     assert "FlashAttention-2, written for an older card, reaches 35 % of an H100's peak. That lies between" in LESSON
-    assert f"between {left[1]:.0f} and {left[0]:.0f}, which proves no cause." in LESSON
+    assert f"between {left[1]:.0f} and {left[0]:.0f}, but proves no cause." in LESSON
     assert "up to 75 %, a best case" in LESSON
 
 
@@ -139,8 +139,26 @@ def test_eq_gpu_decode():
     sizes = Sizes(32_768, 8, 8, 128)
     (step,) = cost.decode_cost(sizes)
     assert (round(step.bytes / 1e6), round(1e6 * step.seconds(H100))) == (134, 40)
-    assert "134 MB per layer, 40 µs on an H100" in LESSON
+    assert "request and layer. **By hand**, 32,768 keys, 8 heads of 128 channels, two bytes: 134 MB, 40 µs" in LESSON
     assert sum(s.bytes for s in cost.decode_cost(sizes, raw_keys=True)) == 2 * step.bytes
+
+
+def test_what_a_batch_of_64_lifts():
+    """The second prediction: products with a matrix of weights, and attention, for one request and for 64."""
+
+    def products(tokens: int, width: int = 4096) -> float:
+        weights, x, y = ((width, width), (tokens, width), (tokens, width))
+        return 2 * tokens * width**2 / (2 * sum(math.prod(shape) for shape in (weights, x, y)))
+
+    assert 60 < products(64) / products(1) < 64
+    alone, batch = (cost.decode_cost(Sizes(32_768, 32 * n, 8 * n, 128))[0] for n in (1, 64))
+    assert (batch.flops / alone.flops, batch.bytes / alone.bytes) == (64, 64)
+    assert batch.intensity == alone.intensity
+    assert "By what factor does this lift the intensity of (a) the products with the weights, (b) attention?" in LESSON
+    assert (
+        "```{dropdown} Answer\n(a) By nearly 64: each weight, read once, serves 64 tokens. (b) By 1: each request has "
+        "keys of its own, 64 times the bytes for 64 times the FLOPs.\n```"
+    ) in LESSON
 
 
 def test_what_a_step_takes_at_any_length():
@@ -168,7 +186,7 @@ def test_what_a_step_takes_at_any_length():
     worst = max(a / b for a, b in zip(anew, theirs, strict=True))
     assert worst == anew[2] / theirs[2]
     assert "At 16,384 tokens the control takes about ten times as long as RoPE on that cache, more than its" in LESSON
-    assert "On short texts transformers' cache wins: about 4 ms of our step never go away." in LESSON
+    assert "On short texts transformers' cache wins: our step has a fixed cost of about 4 ms." in LESSON
     assert "How much of its time that is we did not measure" in DEEPER
     assert "Bytes alone would say at most twice. But it also makes all cosines anew, in 64 bits." in DEEPER
     assert "but about ten times as long as RoPE on its own cache" in DEEPER
@@ -269,15 +287,26 @@ def test_memory_of_the_engine_is_linear(monkeypatch: pytest.MonkeyPatch):
     billions = [f"{number / 1e9:.1f}" for number in figures.memory_bytes(32_768)]
     assert billions[1:] == ["3.2", "1.6"]
     assert "Two merged calls take 3.2 GB, twice the 1.6 of plain RoPE in one call." in LESSON
-    assert "six tensors as large as the queries, two calls as much as twelve, one kernel for both seven" in LESSON
+    inputs, turned = ("queries", "keys", "values"), ("queries", "keys")
+    six = len((*inputs, *turned, "the output"))
+    twelve = six + len(("queries once more", "the far output")) + 2 * len(("near", "far"))  # these two in 32 bits
+    assert plain == pytest.approx(six * q.nbytes, rel=0.01)  # a log-sum-exp more
+    assert engine == pytest.approx(twelve * q.nbytes, rel=0.01)
+    assert (six, twelve) == (6, 12)
+    assert (
+        "In {numref}`fig-gpu-memory` plain RoPE holds six tensors as large as the queries: queries, keys, values, "
+        "turned queries and keys, the output. Two calls add the queries turned once more, the far output, and "
+        "both outputs in 32 bits, which count twice: twelve, twice RoPE's memory, but no matrix. One kernel for "
+        "both: seven.\n"
+    ) in LESSON
     assert engine / plain == pytest.approx(24 / 12, abs=0.05)  # bytes per token and channel: tensors of two
     assert f"{32 * 128 * 32_768 * 2 / 1e6:.0f} MB. Plain RoPE holds six" in DEEPER
     assert "Two calls hold as much as twelve" in DEEPER
     # One kernel: queries, keys, values, near queries and keys, far queries, the output; keys are far as they come.
     seven = f"{7 * 32 * 128 * 32_768 * 2 / 1e9:.1f}"
     assert f"One kernel for both would hold seven, {seven} GB." in DEEPER
-    assert "one kernel for both seven. So two calls need twice RoPE's memory, but no matrix." in LESSON
-    assert "In 16 bits plain RoPE holds six" in LESSON  # in 32 the sums would be as large as an output
+    caption = LESSON[: LESSON.index("rl.figures.gpu_memory()")].rpartition("caption: ")[2]
+    assert "forward, 32 heads of 128 channels in 16 bits" in caption  # in 32 the sums would be as large as an output
     assert "For attention, by the count, forward in 16 bits, yes with two calls; measured with backward" in LESSON
     assert round(float(billions[0]) / float(billions[1]), -1) == 40
 
@@ -618,10 +647,11 @@ def test_what_the_processor_showed():
     first, _, last = map(figures.split_shares, STORED["split"])
     fell = sum(first.values()) / sum(last.values()), first["bytes"] / last["bytes"]
     assert [f"{fall:.1f}" for fall in fell] == ["3.8", "3.4"]
-    assert "Only about a sixth (*blue*)." in LESSON
+    assert "136 MB in 4.3 ms (*blue*), about a sixth of the 28. Where is the rest?" in LESSON
     assert [f"{first[part] / last[part]:.1f}" for part in ("around", "kernels")] == ["7.3", "2.5"]
-    assert "it falls 7-fold. *Red* is what {eq}`eq-gpu-overhead` excludes: kernels are slower per pair" in LESSON
-    assert "It falls only 2.5-fold. So the sum fits $1/L$ partly by chance." in LESSON
+    assert "*Red*, 14 ms, is what {eq}`eq-gpu-overhead` excludes: kernels are slower per pair on pieces" in LESSON
+    assert "From first bar to last gold falls 7-fold, red only 2.5-fold. So the sum fits" in LESSON
+    assert "So the sum fits $1/L$ partly by chance." in LESSON
     off: list[float] = []
     more: list[float] = []
     beyond: list[float] = []
@@ -634,8 +664,8 @@ def test_what_the_processor_showed():
     assert more == pytest.approx([3] * 3, abs=0.5)
     assert beyond == pytest.approx([6] * 3, abs=0.7)
     assert [round(sum(of) / 3) for of in (more, beyond)] == [3, 6]
-    assert "is 17 to 19 times too small: these calls move about three times the bytes of its two, and what is" in LESSON
-    assert "and what is added takes some six times as long as a copy. With a sliding window the factor of" in LESSON
+    assert "is 17 to 19 times too small: more calls are a factor of about three (136 MB for 46), the rest" in LESSON
+    assert "the rest one of some six (28 ms for 4.3). With a sliding window the three goes; the six may stay." in LESSON
     assert "took about six times as long as the counted bytes of its calls, and 17 to 19 times what" in DEEPER
     falls = {  # the overhead at 4,096 tokens by that at 16,384
         (name, table): (of[0] - 1) / (of[-1] - 1)
@@ -656,7 +686,7 @@ def test_what_the_processor_showed():
     assert [f"{4 * x:.1f}" for x in steady] == ["14.2", "14.5"]
     assert steady == pytest.approx([3.6] * 2, abs=0.06)
     assert "It falls from 24 % to 7 %, 3.4-fold, and with backward 2.7-fold." in LESSON
-    assert "grows fourfold here and RoPE's time some 14-fold, so the overhead should fall about 3.6-fold." in LESSON
+    assert "grows fourfold, RoPE's measured time 14-fold, so the overhead should fall about 3.6-fold." in LESSON
     slower = [row["kernels_milliseconds"] / row["beside_kernel_milliseconds"] - 1 for row in STORED["split"]]
     assert [round(100 * slower[at]) for at in (0, -1)] == [11, 4]
     forward = [row["ratio"] for row in STORED["forward"] if row["what"].startswith("rerope")]
@@ -675,7 +705,7 @@ def test_what_the_processor_showed():
     assert STORED["beside_eager_rerope"]["times_faster"][0] == pytest.approx(9, abs=0.3)
     rerope = next(row["milliseconds"] for row in STORED["forward"] if row["what"].startswith("rerope"))
     assert round(STORED["beside_eager_rerope"]["beside_milliseconds"][0] / rerope) == 10  # by the table
-    assert "nine to ten times as long as the package, which makes no matrix" in LESSON
+    assert "which makes no matrix, in nine to ten times its time." in LESSON
     (eager,) = STORED["split_eager"]
     assert eager["products_share"] == pytest.approx(0.4, abs=0.01)
     assert "On one core the three calls that do them are 40 % of it, two squares written included" in DEEPER
@@ -693,8 +723,38 @@ def test_what_the_processor_showed():
     assert [f"{ratio:.1f}" for ratio in (min(times), max(times))] == ["1.4", "1.8"]
     at = {row["length"]: row["rerope_megabytes"] / row["rope_megabytes"] for row in STORED["memory"]}
     assert [f"{at[n]:.1f}" for n in (4096, 16_384)] == ["1.8", "1.4"]
-    assert " and, in training, 1.8 to 1.4 times its memory beyond the inputs;" in LESSON
+    assert " and, in training, 1.8 to 1.4 times RoPE's memory beyond the inputs;" in LESSON
     assert "measured with backward in 32 bits, beyond the inputs, 1.4 to 1.8 times." in LESSON
+
+
+def test_the_middle_bar_by_hand():
+    """The row of 8,192 tokens, in milliseconds and megabytes: what the formula counts, what is moved, what is taken."""
+    (row,) = (row for row in STORED["split"] if row["length"] == 8192)
+    heads, head_dim, bits = map(int, re.findall(r"\d+", row["shape"]))
+    assert (heads, head_dim, bits) == (2, 64, 32)
+    per_channel = 5 * bits // 8 + 24
+    counted = per_channel * heads * head_dim * row["length"]
+    copied = counted / (1e6 * row["copy_gigabytes_a_second"])
+    assert (
+        f"counts $5c+24={per_channel}$ bytes per token and channel for its two calls: {counted / 1e6:.0f} MB for two "
+        f"heads of {head_dim} channels, which this core copies in {copied:.1f} ms."
+    ) in LESSON
+    assert row["more_megabytes"] / row["copy_gigabytes_a_second"] == pytest.approx(row["copy_milliseconds"], rel=0.01)
+    assert 1e6 * row["more_megabytes"] / counted == pytest.approx(3, abs=0.1)
+    (calls,) = (small["kernel_calls"] for small in STORED["split_small"] if small["length"] == row["length"])
+    moved = f"{row['more_megabytes']:.0f} MB in {row['copy_milliseconds']:.1f} ms"
+    assert f"Our {calls} calls move three times as many, {moved} (*blue*)" in LESSON
+    rope, shares = row["beside_milliseconds"], figures.split_shares(row)
+    added = row["milliseconds"] - rope
+    told = f"RoPE takes {rope:.0f} ms, ReRoPE {added:.0f} more, {100 * added / rope:.0f} %."
+    assert f"Take 8,192 tokens. {told} In {bits} bits" in LESSON
+    gold, red = (shares[part] * rope / 100 for part in ("around", "kernels"))
+    assert f"*Gold*, {gold:.0f} ms, is what passes take beyond a copy" in LESSON
+    assert f"*Red*, {red:.0f} ms, is what" in LESSON
+    assert row["copy_milliseconds"] + gold + red == pytest.approx(added)
+    three = f"({row['more_megabytes']:.0f} MB for {counted / 1e6:.0f})"
+    six = f"({added:.0f} ms for {row['copy_milliseconds']:.1f})"
+    assert f"more calls are a factor of about three {three}, the rest one of some six {six}." in LESSON
 
 
 def test_what_small_operations_take():
@@ -716,8 +776,11 @@ def test_what_small_operations_take():
     assert "between a quarter and a half of what is added around the kernels" in DEEPER
     assert kept == sorted(kept)
     assert STORED["split_small"]["kernel_calls"] == [13, 14, 15]
-    assert "no sliding window, so the near pairs come in triangles, halved again: 13 to 15 calls, not two." in LESSON
-    assert "forward, measured on one core, w = 1,024, in 13 to 15 calls." in LESSON
+    assert (
+        "no sliding window, so the near pairs come in triangles, halved again since it skips keys only in blocks of "
+        "512: 13 to 15 calls, not two."
+    ) in LESSON
+    assert "forward, measured on one core, w = 1,024.\n" in LESSON
     for row in STORED["split"]:
         calls = bands.plan(
             row["length"], row["length"], [0, 1024], None, True, grain=kernels.KERNELS["cpu"].grain, slides=False
@@ -763,7 +826,7 @@ def test_the_red_bar():
 def test_two_matrices_do_three_times_the_products():
     """Three products over the square, where plain attention does two over half of it."""
     assert 3 * 1000**2 / (2 * 1000**2 / 2) == 3
-    assert "the package, which makes no matrix, though with only three times the products" in LESSON
+    assert "forward, it does three times the products of the package, which makes no matrix, in nine" in LESSON
 
 
 # --- figures -------------------------------------------------------------------------------------------------------
@@ -923,7 +986,7 @@ def test_a_score_cannot_choose_between_two_products():
     assert far[0] != far[1]
     both = torch.cat((k, k), 1) @ torch.cat((q, turn @ q))
     torch.testing.assert_close(both, near + far)
-    assert "Two keys may have the same near score and different far ones" in LESSON
+    assert "Two keys with the same near score may differ in the far one, so it must look up vectors" in LESSON
 
 
 @pytest.mark.parametrize(
@@ -958,7 +1021,7 @@ def test_library_flex_attention_takes_no_second_product(dim: int):
     torch.testing.assert_close(flex_attention(q, k, v, score_mod=choose), wanted, atol=1e-5, rtol=0)
     with pytest.raises(Exception, match="pointwise"):
         torch.compile(flex_attention)(q, k, v, score_mod=choose)
-    assert "so it needs a second product. Such a product over 16 channels or more does not compile by default" in LESSON
+    assert "so it must look up vectors and multiply. From 16 channels on that does not compile by default" in LESSON
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile", "ignore::DeprecationWarning")
