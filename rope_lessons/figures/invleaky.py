@@ -120,7 +120,7 @@ def invleaky_matrices(window: int = 1, slope: float = 3, train_length: int = 3) 
 def invleaky_visited(
     train_length: int = 64, length: int = 512, cases: Sequence[tuple[int, float]] = ((16, 8), (16, 16), (32, 16))
 ) -> tuple[MatplotlibFigure, str]:
-    """A stroke for every distance that training visits: RoPE's, and InvLeaky's for some (window, slope)."""
+    """A stroke for every distance that training shows: RoPE's, and InvLeaky's for some (window, slope)."""
     figure, axis = new_figure(height=3.6)
     rows = [("RoPE", 0, 1.0), *((f"w = {w}, r = {r:g}", w, r) for w, r in cases)]
     said = []
@@ -134,8 +134,8 @@ def invleaky_visited(
     axis.set_yticks([-n for n in range(len(rows))], [name for name, *_ in rows])
     axis.grid(False)
     axis.set(xlim=(-8, 850), ylim=(0.5 - len(rows), 0.95), xlabel=f"distances shown in {train_length} tokens")
-    alt = f"""Strokes at the distances that a training text of {train_length} tokens visits; the distances of a test of
-        {length} tokens, 0 to {length - 1}, are shaded. Largest distance, and how many of the test's are visited:
+    alt = f"""Strokes at the distances that a training text of {train_length} tokens shows; the distances of a test of
+        {length} tokens, 0 to {length - 1}, are shaded. Largest distance, and how many of the test's are seen:
         {"; ".join(said)}. Every InvLeaky row is solid up to its window and a comb with wide gaps beyond."""
     return figure, alt
 
@@ -144,19 +144,19 @@ def invleaky_visited(
 def invleaky_alias(
     pairs: tuple[int, int] = (0, 3), dim: int = 32, window: int = 16, slope: int = 16, until: int = 112
 ) -> tuple[MatplotlibFigure, str]:
-    """The cosines of two pairs at far distances; they agree where training visits."""
+    """The cosines of two pairs at far distances; at the seen ones they agree."""
     figure, axis = new_figure(height=2.9)
     x = torch.linspace(window, until, 1281, dtype=torch.float64)
-    visited = torch.arange(window, until + 1, slope)
+    seen = torch.arange(window, until + 1, slope)
     said = []
     for pair, omega, style in zip(pairs, rope_frequencies(dim)[list(pairs)].tolist(), ("-", "--"), strict=True):
         said.append(f"pair {pair}, period {2 * math.pi / omega:.1f}")
         axis.plot(x, (x * omega).cos(), style, label=said[-1])
-    axis.plot(visited, (visited * omega).cos(), "o", color="black", label="visited in training")
-    axis.set(xticks=visited.tolist(), xlabel="distance", ylabel="cosine")
+    axis.plot(seen, (seen * omega).cos(), "o", color="black", label="seen in training")
+    axis.set(xticks=seen.tolist(), xlabel="distance", ylabel="cosine")
     legend_below(figure, axis)
     alt = f"""Two waves between the distances {window} and {until}: {" and ".join(said)}. Both pass through dots, every
-        {slope}: distances that training visits."""
+        {slope}: distances that training shows."""
     return figure, alt
 
 
@@ -166,7 +166,7 @@ def invleaky_plane(
     until: int = 511, unseen: int = 462, near: tuple[int, int] = (144, 464),
 ) -> tuple[MatplotlibFigure, str]:  # fmt: skip
     """Where two hands point together, a fast one across and a slow one up: at all distances of the test, and at all
-    that training visited; ``near`` are two of these, with nearly the fast and the slow angle of ``unseen``."""
+    that training showed; ``near`` are two of these, with nearly the fast and the slow angle of ``unseen``."""
     figure, axis = new_figure(height=4.0)
     omega = rope_frequencies(dim)
     every = torch.arange(until + 1)
@@ -196,7 +196,7 @@ def invleaky_plane(
 
 @styled
 def invleaky_maps(window: int = 16, slope: int = 16, until: int = 128) -> tuple[MatplotlibFigure, str]:
-    """What a model is shown for each distance at test: the truth, or the nearest distance that training visited."""
+    """What a model is shown for each distance at test: the truth, or the nearest distance seen in training."""
     figure, axis = new_figure(height=3.8)
     x = torch.arange(until + 1)
     snapped = torch.where(x < window, x, window + slope * torch.floor((x - window) / slope + 0.5))
@@ -204,12 +204,12 @@ def invleaky_maps(window: int = 16, slope: int = 16, until: int = 128) -> tuple[
     told = told[told <= until]
     axis.plot(x, x, color=BLUE, label="plain RoPE")
     axis.plot(x, snapped, color=ORANGE, drawstyle="steps-mid", label="rounded to the dots")
-    axis.plot(told, told, "o", color="black", markersize=5, label="visited in training")
+    axis.plot(told, told, "o", color="black", markersize=5, label="seen in training")
     ticks = range(0, until + 1, 2 * slope)
     axis.set(xticks=ticks, yticks=ticks, xlabel="distance", ylabel="what the model is shown")
     legend_below(figure, axis)
     alt = f"""What the model is shown against the true distance, up to {until}. Plain RoPE is the diagonal. Dots on it
-        mark what training visited: all up to {window}, then every {slope}. A staircase follows the diagonal up to
+        mark what training showed: all up to {window}, then every {slope}. A staircase follows the diagonal up to
         {window} and then has steps of {slope} through the dots."""
     return figure, alt
 
@@ -232,7 +232,7 @@ def invleaky_filled(
     axis.set_yticks([*(-row for row in rows), -last], [*(f"w = {windows[row]}" for row in rows), "together"])
     axis.grid(False)
     axis.set(xlim=(-1, until + 1), ylim=(-last - 1.6, 1), xlabel="distances shown in training")
-    alt = f"""Strokes at the distances up to {until} that training visits, a row for each window from {first} to
+    alt = f"""Strokes at the distances up to {until} that training shows, a row for each window from {first} to
         {first + slope - 1}. Each row is solid up to its window and then has a stroke every {slope}, one place farther
         right than in the row above. The row below, all together, has {len(together)} of {until + 1} distances."""
     return figure, alt
@@ -277,7 +277,7 @@ def invleaky_seeds(
         places: columns of the table, and what each is called.
         length: of the texts.
     """
-    figure, axis = new_figure(height=1.3 + 0.62 * len(names))
+    figure, axis = new_figure(height=1.3 + 0.57 * len(names))
     said = []
     for number, (column, place) in enumerate(places.items()):
         style: dict[str, Any] = {"color": (BLUE, GREY, ORANGE)[number], "marker": "osD"[number]}
