@@ -137,7 +137,29 @@ def test_distances_by_hand():
         kept = [j for j in range(501) if j < sinks or 500 - j < 32]
         assert (len(kept) - 1 - kept.index(token), min(500 - token, 32)) == seen
     assert "token 1 at $\\min(500, 35) - 1 = 34$, LM-Infinite at $\\min(499, 32) = 32$." in DEEPER
-    assert "With a single sink both show it at $w$." in LESSON
+    assert "(With a single sink both show it at $w$.)" in DEEPER
+
+
+def test_the_widest_window_that_shows_no_new_distance():
+    """The farthest that the caches show, in a text of eight times the training length: below N, or one beyond."""
+    train = 64
+
+    def streaming(window, sinks):
+        return max(
+            min(i, window + sinks - 1) - j if i - j >= window else i - j
+            for i in range(8 * train)
+            for j in range(i + 1)
+            if i - j < window or j < sinks
+        )
+
+    for sinks in (1, 4):
+        assert streaming(train - sinks, sinks) == train - 1
+        assert streaming(train - sinks + 1, sinks) == train
+    infinite = [max(min(i, window) for i in range(8 * train)) for window in (train - 1, train)]  # its sink, token 0
+    assert infinite == [train - 1, train]
+    assert "Training showed distances up to $N-1$; StreamingLLM shows the first sink at $w+S-1$." in LESSON
+    assert "So keep $w+S \\le N$: with $N = 64$, four sinks leave a window of 60. LM-Infinite needs only" in LESSON
+    assert "Keep it, at a distance that training showed: $w+S \\le N$." in LESSON
 
 
 @pytest.mark.parametrize(("window", "sinks"), [(5, 2), (3, 1), (2, 4)])
