@@ -865,7 +865,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "| HWFA, $w = 16$ | 48.70 |" in DEEPER
     assert "HWFA is 0.7 points worse at 512" in DEEPER
     assert "and here costs nothing at home." in LESSON
-    assert "costs 0.7 points at home, on 512 tokens, and at 4,096 predicts 48 % right where RoPE predicts 23" in LESSON
+    assert "costs 0.7 points at home, and at 4,096 tokens predicts 48 % right where RoPE predicts 23." in LESSON
     assert "| RoPE | 49.41 | 24.17 | 23.16 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 | 80.84 | 48.15 |" in DEEPER
     assert board("window-8", "far copies", 512) == 70.2
@@ -956,6 +956,8 @@ def test_layer_1_of_the_lab_has_a_cliff():
     assert live.percent(model, lab_plan([10, None, 16, 16]), texts[:8], 512, "needle") == 0
     back = lab_looks_back()
     assert back == [0, 11, 7, 0]
+    assert lab_plan([None])[0].scale == rl.LogN(64, clip=True)  # up to 64 keys it is 1
+    assert "at distances capped at 32 and with log n beyond 64 keys." in LESSON
     assert b'key = "43784'[-1 - max(back)] == ord("k")
     reached, short = (lab_heads([w, None, 16, 16])[1] for w in (12, 11))
     assert sorted(reached)[2:] == pytest.approx([99, 99], abs=1)
@@ -987,7 +989,7 @@ def test_hybrids_lose_a_part():
     assert [board("nope-every-fourth-logn", metric, 512) for metric in ("natural", "needle")] == [38.4, 0]
     assert board("nope-every-fourth-logn-window", "natural", 512) == 65
     assert board("nope-every-fourth", "needle", 512) == 0
-    assert "a top layer of the same kind finds nothing, with log n or without." in LESSON
+    assert "a top layer without positions finds nothing, with log n, as here, or without." in LESSON
     everywhere = [rows(4, 32, 64)[f"nope-every-fourth{kind}"].method.test for kind in ("-logn", "")]
     assert [[layer.scale is not None for layer in plan] for plan in everywhere] == [[True] * 4, [False] * 4]
     assert results("scoreboard")["rows"].where(row="nope-every-fourth-logn")["seeds"][0] == 3
@@ -995,8 +997,8 @@ def test_hybrids_lose_a_part():
     whole, without = hybrid("hwfa-w16"), hybrid("hwfa-w16", "no log n")
     assert whole["right"]["needle, 512"] == without["right"]["needle, 512"] == 100
     assert hybrid("hwfa2-w16-logn", "no log n")["right"]["needle, 512"] > 99
-    assert round(whole["right"]["far copies, 512"] - without["right"]["far copies, 512"], 1) == 1.5
-    assert "taken from HWFA at test, it costs about 1.5 points of far copies and no needle." in LESSON
+    assert 1.4 < whole["right"]["far copies, 512"] - without["right"]["far copies, 512"] < 1.5
+    assert "taken from HWFA at test, it costs less than 1.5 points of far copies and no needle." in LESSON
     digit = [found[end] for found in (without["on_the_digit"],) for end in ("512", "64")]
     assert [(round(min(weights)), round(max(weights))) for weights in digit] == [(80, 98), (94, 98)]
     assert "give the digit of a needle 80 to 98 % of their weight at 512 bytes, against 94 to 98 % at 64" in DEEPER
