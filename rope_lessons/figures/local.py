@@ -83,7 +83,7 @@ def local_distances(window: int = 2, sinks: int = 2, length: int = 7) -> tuple[M
 @styled
 def local_mended(losses: Mapping[str, float]) -> tuple[MatplotlibFigure, str]:
     """How a loss is brought down, step by step: where it begins, and what each step leads to."""
-    figure, axis = new_figure(height=2.6)
+    figure, axis = new_figure(height=2.2)
     names, ends = list(losses), list(losses.values())
     gained = [before - after for before, after in pairwise(ends)]
     for place, (nats, left) in enumerate(zip(gained, ends[1:], strict=True)):

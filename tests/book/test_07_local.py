@@ -137,7 +137,29 @@ def test_distances_by_hand():
         kept = [j for j in range(501) if j < sinks or 500 - j < 32]
         assert (len(kept) - 1 - kept.index(token), min(500 - token, 32)) == seen
     assert "token 1 at $\\min(500, 35) - 1 = 34$, LM-Infinite at $\\min(499, 32) = 32$." in DEEPER
-    assert "With a single sink both show it at $w$." in LESSON
+    assert "(With a single sink both show it at $w$.)" in DEEPER
+
+
+def test_the_widest_window_that_shows_no_new_distance():
+    """The farthest that the caches show, in a text of eight times the training length: below N, or one beyond."""
+    train = 64
+
+    def streaming(window, sinks):
+        return max(
+            min(i, window + sinks - 1) - j if i - j >= window else i - j
+            for i in range(8 * train)
+            for j in range(i + 1)
+            if i - j < window or j < sinks
+        )
+
+    for sinks in (1, 4):
+        assert streaming(train - sinks, sinks) == train - 1
+        assert streaming(train - sinks + 1, sinks) == train
+    infinite = [max(min(i, window) for i in range(8 * train)) for window in (train - 1, train)]  # its sink, token 0
+    assert infinite == [train - 1, train]
+    assert "Training showed distances up to $N-1$; StreamingLLM shows the first sink at $w+S-1$." in LESSON
+    assert "So keep $w+S \\le N$: with $N = 64$, four sinks leave a window of 60. LM-Infinite needs only" in LESSON
+    assert "Keep it, at a distance that training showed: $w+S \\le N$." in LESSON
 
 
 @pytest.mark.parametrize(("window", "sinks"), [(5, 2), (3, 1), (2, 4)])
@@ -716,7 +738,7 @@ def test_without_the_sink_the_others_get_its_share():
     assert float(without[0] / with_sink[1]) == pytest.approx(4.7, abs=0.05)
     heavier = [round(1 / (1 - share), 1) for share in kept_shares()]
     assert (round(100 * float(with_sink[0])), heavier) == (79, [1.4, 1.5, 1.7])
-    assert "Our sinks hold less: without them the other keys are 1.4 to 1.7 times as heavy." in LESSON
+    assert "Our strongest sinks hold less: without them the head's other keys are 1.4 to 1.7 times as heavy." in LESSON
     assert "has 79 % on its sink." in DEEPER
     assert "losing that makes the others 1.4, 1.5 and 1.7 times as heavy." in DEEPER
 
@@ -736,6 +758,7 @@ def test_a_learned_sink_mends_most_of_the_loss():
     steps = [round(more - less, 2) for more, less in itertools.pairwise((bare, gain, sink, valued))]
     assert steps == [0.58, 0.04, 0.16]
     assert "Gains alone bring back 0.58: mostly, quieter heads are enough." in LESSON
+    assert "a place to park it hardly misses." in LESSON
     assert "It says a constant, its value, and here that is worth 0.16" in LESSON
     assert steps[0] / (lost - kept) > 0.7  # "mostly"
     assert (sink - valued) / (sink - kept) > 0.9
@@ -747,17 +770,18 @@ def test_a_learned_sink_mends_most_of_the_loss():
     assert [share[1][0] for share in shares] == sinks  # the head of the strongest sink is the one turned down most:
     assert all(min(number for layer in numbers for number in layer) == numbers[1][0] for numbers in gains)
     assert all(number < 0 for numbers in gains for layer in numbers for number in layer)
-    assert "a fixed *gain* for each head, which always makes it quieter;" in LESSON
+    assert "a fixed *gain* for each head: quieter, always;" in LESSON
     down = [round(math.exp(numbers[1][0]), 2) for numbers in gains]
     asked = [round(1 - share, 2) for share in sinks]  # what would make up for the lost share
     assert asked == [0.7, 0.66, 0.58]
     assert max(down) < 1 / 3 + 0.005
     assert all(fit < ask / 2 for fit, ask in zip(down, asked, strict=True))
-    assert "gains turn the strongest sink's head down to a third or less, further than its lost share asks" in LESSON
+    assert (min(round(ask, 1) for ask in asked), max(round(ask, 1) for ask in asked)) == (0.6, 0.7)
+    assert "the gain turns the strongest sink's head down to a third or less, while 0.6 to 0.7 would make up" in LESSON
     each = [STORED["learned"].where(fitted=fitted)["loss"] for fitted in ("sink", "gain")]
     apart = [round(loud - silent, 2) for silent, loud in zip(*each, strict=True)]
     assert apart == [0.08, 0.03, 0.02]
-    assert "Knowing *when* to be quiet is the point of parking, and adds only 0.04 on average." in LESSON
+    assert "Knowing *when* to be quiet, the point of parking, adds only 0.04 on average." in LESSON
     assert "(by seed 0.08, 0.03 and 0.02)" in DEEPER
     assert down == [0.33, 0.3, 0.2]
     assert "the head of the strongest sink is turned down most, to 0.33, 0.30 and 0.20, where 0.70, 0.66" in DEEPER
@@ -824,9 +848,9 @@ def test_the_lessons_numbers_are_the_scoreboards():
     controls = ("alibi-window", "rope-window", "hwfa2-w16-logn-window", "hwfa-w16-window")
     assert [board(row, "far copies", 512) for row in controls] == [69.5, 72.4, 72.8, 73.2]  # ALiBi's is weak
     assert round(board("alibi", "far copies", 512) - board("rope-window", "far copies", 512), 1) == 2
-    assert "it leads its weak control by 5 points, the plain window by only 2. Its three seeds find 33" in LESSON
+    assert "This one is weak: in far copies ALiBi leads it by 5 points, plain RoPE's window by only 2." in DEEPER
     assert by_seed("alibi", "needle") == [33, 66, 75]
-    assert "find 33, 66 and 75 % of the needles, and a third is what a window finds." in LESSON
+    assert "Its three seeds find 33, 66 and 75 % of the needles, and a third is what a window finds." in LESSON
     cuts = ("hwfa-w16-window", "hwfa2-w16-logn-window", "alibi-window")  # those right before the question
     assert [board(row, "needle", 512) for row in cuts] == [33.3, 33.2, 33.3]
     assert board("hwfa-w16", "needle", 512) == 100
@@ -841,7 +865,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "| HWFA, $w = 16$ | 48.70 |" in DEEPER
     assert "HWFA is 0.7 points worse at 512" in DEEPER
     assert "and here costs nothing at home." in LESSON
-    assert "costs 0.7 points at home, on 512 tokens, and at 4,096 predicts 48 % right where RoPE predicts 23" in LESSON
+    assert "costs 0.7 points at home, and at 4,096 tokens predicts 48 % right where RoPE predicts 23." in LESSON
     assert "| RoPE | 49.41 | 24.17 | 23.16 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 | 80.84 | 48.15 |" in DEEPER
     assert board("window-8", "far copies", 512) == 70.2
@@ -932,6 +956,8 @@ def test_layer_1_of_the_lab_has_a_cliff():
     assert live.percent(model, lab_plan([10, None, 16, 16]), texts[:8], 512, "needle") == 0
     back = lab_looks_back()
     assert back == [0, 11, 7, 0]
+    assert lab_plan([None])[0].scale == rl.LogN(64, clip=True)  # up to 64 keys it is 1
+    assert "at distances capped at 32 and with log n beyond 64 keys." in LESSON
     assert b'key = "43784'[-1 - max(back)] == ord("k")
     reached, short = (lab_heads([w, None, 16, 16])[1] for w in (12, 11))
     assert sorted(reached)[2:] == pytest.approx([99, 99], abs=1)
@@ -963,7 +989,7 @@ def test_hybrids_lose_a_part():
     assert [board("nope-every-fourth-logn", metric, 512) for metric in ("natural", "needle")] == [38.4, 0]
     assert board("nope-every-fourth-logn-window", "natural", 512) == 65
     assert board("nope-every-fourth", "needle", 512) == 0
-    assert "a top layer of the same kind finds nothing, with log n or without." in LESSON
+    assert "a top layer without positions finds nothing, with log n, as here, or without." in LESSON
     everywhere = [rows(4, 32, 64)[f"nope-every-fourth{kind}"].method.test for kind in ("-logn", "")]
     assert [[layer.scale is not None for layer in plan] for plan in everywhere] == [[True] * 4, [False] * 4]
     assert results("scoreboard")["rows"].where(row="nope-every-fourth-logn")["seeds"][0] == 3
@@ -971,8 +997,8 @@ def test_hybrids_lose_a_part():
     whole, without = hybrid("hwfa-w16"), hybrid("hwfa-w16", "no log n")
     assert whole["right"]["needle, 512"] == without["right"]["needle, 512"] == 100
     assert hybrid("hwfa2-w16-logn", "no log n")["right"]["needle, 512"] > 99
-    assert round(whole["right"]["far copies, 512"] - without["right"]["far copies, 512"], 1) == 1.5
-    assert "taken from HWFA at test, it costs about 1.5 points of far copies and no needle." in LESSON
+    assert 1.4 < whole["right"]["far copies, 512"] - without["right"]["far copies, 512"] < 1.5
+    assert "taken from HWFA at test, it costs less than 1.5 points of far copies and no needle." in LESSON
     digit = [found[end] for found in (without["on_the_digit"],) for end in ("512", "64")]
     assert [(round(min(weights)), round(max(weights))) for weights in digit] == [(80, 98), (94, 98)]
     assert "give the digit of a needle 80 to 98 % of their weight at 512 bytes, against 94 to 98 % at 64" in DEEPER
@@ -1333,7 +1359,13 @@ def test_rows_of_the_table_are_what_their_names_say():
     assert trained == ["rope"] * 4
     trained = [lines.where(row=row)["training"][0] for row in ("alibi", "hwfa2-w16-logn", "hwfa-w16")]
     assert trained == ["alibi", "hwfa2-w16-logn", "hwfa-w16"]
-    assert "The first four rows are plain RoPE, changed at test only." in LESSON
+    assert "Rows two to four are plain RoPE, changed at test only." in LESSON
+    home = [
+        board(row, "needle", 64)
+        for row in ("rope", "rope-window", "lambda", "streaming", "alibi", "hwfa2-w16-logn", "hwfa-w16")
+    ]
+    assert (min(home), max(home)) == (98.4, 100)
+    assert "At home every row finds 98 % of the needles or more; what it misses at 512, it lost to the" in LESSON
     assert small["hwfa2-w16-logn"].method.test[2].window == 32
     assert "that layer alone caps its distances, here at 32, by ReRoPE" in LESSON
 
