@@ -502,7 +502,7 @@ def test_the_page_has_the_recipes_that_were_measured() -> None:
     assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
     assert "one seed, 64 documents, 192 needles. Far copies at 512." in DEEPER
-    assert "Needles found of 192 (a third stand right before the question), put in and nothing" in LESSON
+    assert "Needles found of 192, put in and nothing trained, one seed." in LESSON
     assert len(live.Settings().depths) == 3
     assert "YaRN has κ = 8." in LESSON
     assert {dict(f.options)["factor"] for plan in of_the_page().values() for its in plan
@@ -510,15 +510,34 @@ def test_the_page_has_the_recipes_that_were_measured() -> None:
 
 
 def test_the_figure_of_the_recipes() -> None:
-    """A hollow mark for the needles at home, a filled one for those at 512, and the bytes at home in figures."""
-    drawn = figures.models_put_in({name: right(name) for name in of_the_page()})
+    """A hollow mark for the needles at home, a filled one for those at 512, and the bytes at home in figures.
+
+    In three groups, in the order of the text; the controls of a group follow its recipes, and are grey.
+    """
+    begin = LESSON.index("rl.figures.models_put_in(found")
+    names = {"rl": rl, "found": {name: right(name) for name in of_the_page()}}
+    drawn = eval(LESSON[begin : LESSON.index("```", begin)], names)
     (axis,) = drawn.figure.axes
-    texts = [text.get_text() for text in axis.texts]
-    marks = [float(line.get_xdata()[0]) for line in axis.lines if line.get_marker() == "o"]
+    texts = [text for text in axis.texts if text.get_weight() != "bold"]
+    lines = [line for line in axis.lines if line.get_marker() == "o"]
     for row, name in enumerate(of_the_page()):
         home, _, _, needles_home, needles = right(name)
-        assert marks[2 * row : 2 * row + 2] == [needles_home, needles]
-        assert texts[2 * row : 2 * row + 2] == [name, f"{home:.1f}"]
+        assert [float(line.get_xdata()[0]) for line in lines[2 * row : 2 * row + 2]] == [needles_home, needles]
+        assert [t.get_text() for t in texts[2 * row : 2 * row + 2]] == [name.split("control: ")[-1], f"{home:.1f}"]
+        assert (lines[2 * row].get_color() == figures.GREY) == name.startswith("control")
+    heads = {text.get_text(): text.get_position()[1] for text in axis.texts if text.get_weight() == "bold"}
+    bold = [LESSON.index(f"**{head}") for head in ("Missing positions did", "A bent distance went", "Slow hands went")]
+    assert bold == sorted(bold)
+    assert list(heads) == ["Missing positions:", "A bent distance:", "Slow hands:"]
+    assert re.findall(r"(?:Missing|A bent|Slow)[\w ]+:", drawn.alt) == list(heads)
+    heights = [float(line.get_ydata()[0]) for line in lines[::2]]
+    groups: list[list[str]] = [[] for _ in range(4)]
+    for name, height in zip(of_the_page(), heights, strict=True):
+        groups[sum(place < height for place in heads.values())].append(name)
+    assert [len(of) for of in groups] == [2, 2, 4, 2]
+    for of, word in zip(groups[1:], ("no positions", "ReRoPE", "YaRN"), strict=True):
+        assert sorted(of, key=lambda name: name.startswith("control")) == of
+        assert all(word in name for name in of if not name.startswith("control"))
 
 
 @pytest.mark.parametrize(
