@@ -367,6 +367,30 @@ def test_exaone() -> None:
 
 
 def test_llama_is_16_times_and_the_factor_is_8() -> None:
+def test_the_five_rows_are_those_of_the_picture() -> None:
+    """The checker's answers beside what is drawn, for each layer of its five files."""
+    exercise = lab.EXERCISES["five_rows"]
+    asked = list(dict.fromkeys(name for name, _ in lab._COLUMNS))
+    assert [config for config, _ in exercise.cases] == [MODELS[name].config for name, _ in lab._COLUMNS]
+    assert asked == ["SmolLM3 3B", "Mistral 7B v0.1", "Qwen2.5 7B", "Llama 3.1 8B", "Qwen3 8B, YaRN on"]
+    assert "Mistral v0.1, Qwen2.5, Llama 3.1 and Qwen3 with YaRN are tried, too." in LESSON
+    for name in asked:
+        model = MODELS[name]
+        scaled = figures._scale(model)[1]
+        for at, (layer, its) in enumerate(zip(model.layers, model.plan(), strict=True)):
+            true = its.window == rl.scheme("rope", dim=64).window
+            rows = [layer.base or 0, not true, scaled[at], layer.size or 0, layer.turns == "mrope"]
+            assert exercise.reference(model.config, at) == rows
+    smol = MODELS["SmolLM3 3B"].config
+    assert (smol["rope_theta"], smol["sliding_window"], smol["use_sliding_window"]) == (5_000_000, None, False)
+    assert smol["no_rope_layers"] == [1, 1, 1, 0] * 9
+    assert "`rope_theta` 5000000.0, `no_rope_layers` 1, 1, 1, 0, …, `sliding_window` null, `use_sliding_wi" in LESSON
+    command = MODELS["Command R7B"]
+    assert not {"layer_types", "no_rope_layers"} & set(command.config)
+    assert set(command.filled) == {"layer_types"}
+    assert "Command R7B's file lacks *visible* (its class makes layers of the pattern) and *frequencies* (" in LESSON
+
+
     model = MODELS["Llama 3.1 8B"]
     assert model.trained is not None
     assert model.claimed == 16 * model.trained
