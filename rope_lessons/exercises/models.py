@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rope_lessons.exercises import Exercise, Lab, WrongKind
-from rope_lessons.hf import plan_from_hf
+from rope_lessons.hf import known, plan_from_hf
 
 LAB_NEEDLES, LAB_COPIES, LAB_DOCUMENTS = 76.0, 74.0, 24  # percent at 512 bytes; of the test documents
 
@@ -36,21 +36,23 @@ _YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 8.0, "original_m
 
 def _config(types: str, full: Mapping[str, Any]) -> dict[str, Any]:
     """Windows of 64 in the layers marked ``s``; the others see everything."""
-    names = {"s": "sliding_attention", "f": "full_attention"}
-    ropes = {"sliding_attention": _PLAIN, "full_attention": dict(full)}
-    layer_types = [names[letter] for letter in types]
+    ropes = {"sliding_attention": _PLAIN, "full_attention": full}
+    layer_types = [next(name for name in ropes if name[0] == letter) for letter in types]
     return {
         "num_hidden_layers": len(types), "head_dim": 32, "sliding_window": 64, "layer_types": layer_types,
         "rope_parameters": {name: ropes[name] for name in set(layer_types)},
     }  # fmt: skip
 
 
-def _far_layers(layers: int, pattern: int) -> list[int]:
-    return [number for number in range(layers) if (number + 1) % pattern == 0]
+def _five_rows(config: Mapping[str, Any], layer: int, means: int = 1, on: bool = False, *rules: str) -> list[float]:
+    turns = "no_rope_layers" not in config or config["no_rope_layers"][layer] == means
+    scaled = config.get("rope_scaling", {}).get("rope_type") in ("yarn", *rules)
+    window = config.get("sliding_window") if on or config.get("use_sliding_window", True) else 0
+    return [config["rope_theta"] * turns, 0, int(scaled), window or 0, 0]
 
 
 def _share_read(windows: Sequence[int | None], length: int) -> float:
-    return sum(length if window is None else min(window, length) for window in windows) / (length * len(windows))
+    return sum(min(window or length, length) for window in windows) / (length * len(windows))
 
 
 def _reaches(rope: Mapping[str, Any]) -> float:
@@ -62,23 +64,20 @@ def _keys_seen(length: int, chunk: int) -> float:
     return (whole * chunk * (chunk + 1) / 2 + rest * (rest + 1) / 2) / length
 
 
-_LLAMA31 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-_LLAMA32 = {**_LLAMA31, "factor": 32.0}
+_LLAMA31, _LLAMA32 = (known(name).config["rope_scaling"] for name in ("Llama 3.1 8B", "Llama 3.2 1B"))
+_COLUMNS = (
+    ("SmolLM3 3B", 2), ("SmolLM3 3B", 3), ("Mistral 7B v0.1", 0), ("Qwen2.5 7B", 5), ("Llama 3.1 8B", 9),
+    ("Qwen3 8B, YaRN on", 7),
+)  # fmt: skip
 
 EXERCISES: dict[str, Exercise | Lab] = {
-    "far_layers": Exercise(
-        reference=_far_layers,
-        cases=[(34, 6), (32, 4), (5, 2), (3, 4)],
+    "five_rows": Exercise(
+        reference=_five_rows,
+        cases=[(known(name).config, layer) for name, layer in _COLUMNS],
         mistakes={
-            "that counts from the first layer of a group: the last one sees far": (
-                lambda layers, pattern: [number for number in range(layers) if number % pattern == 0]
-            ),
-            "those are the layers with the window": (
-                lambda layers, pattern: [number for number in range(layers) if (number + 1) % pattern]
-            ),
-            "count from 0: the number of the first layer is 0": (
-                lambda layers, pattern: [number + 1 for number in _far_layers(layers, pattern)]
-            ),
+            "in `no_rope_layers` 0 means no positions": lambda config, layer: _five_rows(config, layer, 0),
+            "a window that is switched off hides nothing": lambda config, layer: _five_rows(config, layer, 1, True),
+            "Llama's rule leaves the scale alone": lambda config, layer: _five_rows(config, layer, 1, False, "llama3"),
         },
     ),
     "share_read": Exercise(
@@ -86,9 +85,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
         cases=[([1024] * 29 + [None] * 5, 131_072), ([4, None], 8), ([8, None], 4), ([2, 2], 10), ([None], 7)],
         mistakes={
             "a window cannot read more keys than there are: the smaller of window and length": (
-                lambda windows, length: (
-                    sum(length if window is None else window for window in windows) / (length * len(windows))
-                )
+                lambda windows, length: sum(window or length for window in windows) / (length * len(windows))
             ),
             "that is the share of the layers that see everything; the windows read something, too": (
                 lambda windows, length: sum(window is None for window in windows) / len(windows)

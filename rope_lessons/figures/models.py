@@ -6,7 +6,7 @@ import html
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,8 +104,8 @@ def _grouped(model: Released, say: Callable[[Layer], str]) -> str:
 def _sight(layer: Layer) -> str:
     return {
         "all": "see everything",
-        "window": f"see the last {layer.size:,} tokens" if layer.size else "",
-        "chunk": f"see their own block of {layer.size:,}" if layer.size else "",
+        "window": f"see the last {layer.size or 0:,} tokens",
+        "chunk": f"see their own block of {layer.size or 0:,}",
         "none": "are no softmax attention",
     }[layer.sees]
 
@@ -151,16 +151,13 @@ def _scale(model: Released) -> tuple[str, list[bool]]:
     return "1/√d, as always", [False] * len(layers)
 
 
-def _flat(on: Iterable[bool], colour: str) -> str:
+def _flat(on: Sequence[bool], colour: str) -> str:
     """A strip of low bars, filled where a knob is turned."""
-    places = list(on)
-    bars = [f"M{10 * at + 1.5} {HIGH - NEAR}h7v{NEAR - 1}h-7z" for at in range(len(places))]
-    paths = {
-        name: "".join(bar for bar, turned in zip(bars, places, strict=True) if turned is which)
-        for name, which in ((colour, True), ("line", False))
-    }
+    paths = {colour: "", "line": ""}
+    for at, turned in enumerate(on):
+        paths[colour if turned else "line"] += f"M{10 * at + 1.5} {HIGH - NEAR}h7v{NEAR - 1}h-7z"
     drawn = "".join(f'<path d="{path}" fill="{themed(name)}"/>' for name, path in paths.items() if path)
-    return _svg(drawn, len(places), "")
+    return _svg(drawn, len(on), "")
 
 
 def _rows(model: Released) -> str:
@@ -308,8 +305,8 @@ def alike_said(of: Sequence[Released]) -> str:
 
 def _in_short(model: Released) -> str:
     """Its longest window, its largest base, and what else no bar shows."""
-    near = max((layer.size or 0 for layer in model.layers), default=0)
-    base = max((layer.base or 0 for layer in model.layers), default=0)
+    near = max(layer.size or 0 for layer in model.layers)
+    base = max(layer.base or 0 for layer in model.layers)
     kinds = {label(layer.turns) for layer in model.layers if layer.turns not in (None, "rope")}
     grows = {"log n": "log n†", "temperature": "a temperature"}
     what = "temperature" if "temperature by position" in model.outside else "log n"
@@ -342,9 +339,9 @@ def models_gallery(names: Sequence[str] | None = None) -> ModelGallery:
 
 def _row(model: Released) -> SortableRow:
     layers = model.layers
-    base = max((layer.base or 0 for layer in layers), default=0)
-    near = [layer for layer in layers if layer.sees in ("window", "chunk")]
-    unturned = [layer for layer in layers if layer.turns is None and layer.sees != "none"]
+    base = max(layer.base or 0 for layer in layers)
+    near = sum(layer.sees in ("window", "chunk") for layer in layers)
+    unturned = sum(layer.turns is None and layer.sees != "none" for layer in layers)
     more = {
         "frequencies": _grouped(model, _frequencies),
         "sees": _grouped(model, _sight),
@@ -355,16 +352,15 @@ def _row(model: Released) -> SortableRow:
         "source": "; ".join(f"[{source}]({source.url})" for source in model.sources)
         + (", in another program’s names" if model.what == "translated" else ""),
     }
-    kinds = {"no positions"} if unturned else set()
-    kinds |= {label(layer.turns) for layer in layers if layer.turns is not None}
+    kinds = {label(layer.turns) if layer.turns else "no positions" for layer in layers if layer.sees != "none"}
     return SortableRow(
         model.name,
         (
-            None if model.trained is None else model.trained / 1024,
-            None if model.claimed is None else model.claimed / 1024,
+            model.trained and model.trained / 1024,
+            model.claimed and model.claimed / 1024,
             base / 1000,
-            100 * len(near) / len(layers),
-            100 * len(unturned) / len(layers),
+            100 * near / len(layers),
+            100 * unturned / len(layers),
         ),
         {"Frequencies": frozenset(kinds), "Plan": frozenset({"yes" if model.refused is None else "no"})},
         more,
@@ -436,9 +432,7 @@ def models_speeds(names: Mapping[str, tuple[str, str]] = SPEEDS) -> tuple[Matplo
         spoken_of.append(f"{name}: {float(left[0]):.2f} for the fastest pair, {float(left[-1]):.3f} for the slowest")
     axis.set_xscale("log")
     axis.set_yscale("log", base=2)
-    axis.set_yticks(
-        [1, 1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64], ["1", "1/2", "1/4", "1/8", "1/16", "1/32", "1/64"]
-    )
+    axis.set_yticks([1 / 2**n for n in range(7)], ["1", *(f"1/{2**n}" for n in range(1, 7))])
     axis.minorticks_off()
     axis.axvline(1, color="black", linewidth=1, linestyle="--")
     axis.axhline(1 / 8, color="black", linewidth=1.5, linestyle=":")
@@ -484,7 +478,7 @@ def models_bases() -> tuple[MatplotlibFigure, str]:
     Filled where slow hands turn in a layer that sees everything, hollow where there is no such layer.
     """
     figure, axis = new_figure(height=5.0)
-    found: dict[tuple[str, bool], Counter[tuple[int, float]]] = {}
+    at: Counter[tuple[bool, bool, int, float]] = Counter()
     below, hollow = [], []
     for model in models().values():
         bases = [(layer.base, layer.turns) for layer in model.layers if layer.base is not None]
@@ -492,24 +486,23 @@ def models_bases() -> tuple[MatplotlibFigure, str]:
             continue
         base, kind = max(bases)
         far = seen_far(model)
-        key = ("RoPE" if kind in ("rope", "mrope") else "frequencies changed", far)
-        found.setdefault(key, Counter())[model.claimed, base] += 1
+        at[not far, kind not in ("rope", "mrope"), model.claimed, base] += 1
         below += [model.name] * (base < turns_once(model.claimed))
         hollow += [model.name] * (not far)
         if model.name in NAMED:
             short, offset, side, upright = NAMED[model.name]
             axis.annotate(short, (model.claimed, base), offset, textcoords="offset points", ha=side, va=upright)
-    for (name, far), places in sorted(found.items(), key=lambda pair: (not pair[0][1], pair[0][0])):
-        color, marker = {"RoPE": (BLUE, "o"), "frequencies changed": (ORANGE, "s")}[name]
-        sizes = [35 * count if far else 170 for count in places.values()]
-        axis.scatter(*zip(*places, strict=True), s=sizes, marker=marker, edgecolors=color, linewidths=1.5,
-                     facecolors=color if far else "none", zorder=3)  # fmt: skip
-        if far:
-            total = sum(those.total() for (other, _), those in found.items() if other == name)
-            axis.plot([], [], marker, color=color, label=f"{name}: {total} models")
+    kinds = ("RoPE", BLUE, "o"), ("frequencies changed", ORANGE, "s")
+    for (apart, changed, claimed, base), count in sorted(at.items()):
+        _, color, marker = kinds[changed]
+        axis.scatter(claimed, base, s=170 if apart else 35 * count, marker=marker, edgecolors=color, linewidths=1.5,
+                     facecolors="none" if apart else color, zorder=3)  # fmt: skip
+    for which, (name, color, marker) in enumerate(kinds):
+        total = sum(count for key, count in at.items() if key[1] == which)
+        axis.plot([], [], marker, color=color, label=f"{name}: {total} models")
     axis.plot([], [], "o", color=GREY, markerfacecolor="none", label="hollow: no slow hand turns far", markersize=9)
-    lengths = [2**power for power in range(15, 24)]
-    once = [turns_once(length) for length in lengths]
+    lengths = 2**15, 2**23  # straight between them
+    once = [*map(turns_once, lengths)]
     axis.plot(lengths, once, color=GREY, linestyle="--", label="the slowest of 64 pairs turns once")
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
@@ -520,7 +513,7 @@ def models_bases() -> tuple[MatplotlibFigure, str]:
     axis.set_xlabel("longest text that is allowed, tokens")
     axis.set_ylabel("base")
     legend_below(figure, axis, columns=1)
-    alt = f"""The base of {sum(map(Counter.total, found.values()))} models against the longest text that is allowed, on
+    alt = f"""The base of {at.total()} models against the longest text that is allowed, on
         logarithmic scales. A dashed line shows the base with which the slowest of 64 pairs turns just once. All
         models are above it but {", ".join(below)}. Hollow marks, where no slow hand turns far: {", ".join(hollow)}."""
     return figure, alt
@@ -555,25 +548,32 @@ def models_reads() -> tuple[MatplotlibFigure, str]:
 
 
 @styled
-def models_put_in(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigure, str]:
+def models_put_in(found: Mapping[str, Sequence[float]], heads: Mapping[int, str]) -> tuple[MatplotlibFigure, str]:
     """Needles at home and at eight times as many bytes, a row for each recipe, with all bytes at home.
 
     ``found``: percent of all bytes at home and far, of far copies, and of needles at home and far, by recipe.
+    ``heads``: what stands above a group, by the number of its first recipe.
     """
-    figure, axis = new_figure(height=1.3 + 0.38 * len(found))
-    for y, (name, (right, _, _, home, far)) in enumerate(found.items()):
+    last = len(found) - 1 + 0.75 * len(heads)
+    figure, axis = new_figure(height=1.5 + 0.34 * last)
+    told, y = [], 0.0
+    for row, (name, (right, _, _, home, far)) in enumerate(found.items()):
+        told.append(f"{heads.get(row, '')} {name}: needles {home:.0f} and {far:.0f}, bytes {right:.1f}")
+        if row in heads:
+            y += 0.75
+            axis.text(-3, y - 0.8, heads[row], va="bottom", weight="bold")
         color = GREY if name.startswith("control") else ORANGE if name.startswith("no maker") else BLUE
         axis.plot([home, far], [y, y], color=color, linewidth=2)
         for at, look, what in ((home, "none", "needles at 64 bytes"), (far, "full", "at 512")):
             axis.plot(at, y, "o", color=color, fillstyle=look, markersize=9, label=None if y else what)
-        axis.text(-3, y - 0.22, name, va="bottom")
+        axis.text(-3, y - 0.22, name.removeprefix("control: "), va="bottom")
         axis.text(119, y, f"{right:.1f}", ha="right", va="center")
+        y += 1
     axis.text(119, -0.9, "bytes at 64", ha="right")
-    axis.set(xlim=(-4, 120), ylim=(len(found) - 0.5, -1.2), yticks=[], xticks=range(0, 101, 25))
+    axis.set(xlim=(-4, 120), ylim=(last + 0.5, -1.2), yticks=[], xticks=range(0, 101, 25))
     axis.set_xlabel("right, %")
     axis.grid(axis="y", visible=False)
     legend_below(figure, axis)
-    told = (f"{name}: needles {of[3]:.0f} and {of[4]:.0f}, bytes {of[0]:.1f}" for name, of in found.items())
     return figure, f"Needles found at 64 bytes and at 512, and bytes right at 64, in percent. {'; '.join(told)}."
 
 

@@ -160,11 +160,11 @@ def test_numbers_of_models_in_the_text() -> None:
     nothing_else = [name for name in raised if {layer.turns for layer in plain[name].layers} <= {"rope", "mrope"}
                     and {layer.sees for layer in plain[name].layers} == {"all"}]  # fmt: skip
     assert (len(raised), len(nothing_else)) == (10, 6)
-    assert "Ten of the eleven have a base above 10,000; Mistral v0.1 has windows instead." in LESSON
     assert nothing_else == ["Mistral 7B v0.3", "Mixtral 8x7B", "Qwen2.5 7B", "Qwen2.5-VL 7B", "Qwen3 8B",
                             "Qwen3 30B-A3B 2507"]  # fmt: skip
     listed = "Mistral v0.3, Mixtral, Qwen2.5, Qwen2.5-VL, Qwen3 8B (YaRN off) and Qwen3 30B."
-    assert f"Six of the ten have nothing else for length: {listed}" in LESSON
+    assert f"Six of them have nothing for length but a large base, 1,000,000 or more: {listed}" in LESSON
+    assert min(layer.base or 0 for name in nothing_else for layer in MODELS[name].layers) == 1_000_000
     for name in nothing_else:
         config = MODELS[name].config
         assert (config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]) == 2 * 64
@@ -172,14 +172,15 @@ def test_numbers_of_models_in_the_text() -> None:
     still = [int((turns(rl.rope_frequencies(128, base), 32_768) < 1).sum()) for base in (1e4, 1e6)]
     assert still == [4, 24]
     assert (
-        "All six have 64 hands: in 32k tokens four do not come round with a base of 10,000, but 24 with 1,000,000."
-        in LESSON
+        "Of the 64 hands of these models four do not come round in 32k tokens with a base of 10,000, but 24 with "
+        "1,000,000." in LESSON
     )
     assert "Eleven of the files that change no frequencies allow 32k to 256k" in LESSON
     assert max(plain[name].claimed or 0 for name in far) == 262_144
     assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
     assert len(families(with_idea("nope"))) == 5
-    assert "| no positions where one sees far | {doc}`7 <07_local>` | 5 |" in LESSON
+    assert "| far layers without positions | {doc}`7 <07_local>` | 5 |" in LESSON
+    assert {layer.sees for m in MODELS.values() for layer in m.layers if layer.turns is None} == {"all", "none"}
     assert families(with_idea("log n")) == ["Qwen", "Llama 4", "Ministral 3"]
     assert "| a scale that grows with the length, in one log n† | {doc}`6 <06_entropy>` | 3 |" in LESSON
     read = [layer for model in MODELS.values() if model.refused is None for layer in model.plan()]
@@ -193,7 +194,7 @@ def test_numbers_of_models_in_the_text() -> None:
         if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)
     ]
     assert (len(rules), len({*with_idea("larger base")} - {*rules})) == (17, 17)
-    assert "| slow hands: 17 by a rule, 17 by a base above 10,000 alone | {doc}`3 <03_radix>`, {doc}`5 <05_c" in LESSON
+    assert "| slow or still hands: 17 by a rule, 17 more by a base above 10,000 | {doc}`3 <03_radix>`, {doc}" in LESSON
     assert "{doc}`5 <05_circles>` | 34 |" in LESSON
     assert 0 < len({*with_idea("larger base")} & {*rules}) < len(rules)
     assert "slower hands, by a rule, a large base or both; in some, windows" in LESSON
@@ -239,8 +240,8 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     assert rules == [{"longrope"}] * 2 + [{"yarn"}] * 2 + [{"llama3"}]
     assert [name for name in below if not figures.seen_far(MODELS[name])] == ["Llama 4 Scout"]
     assert (
-        "Four models with solid marks are below the line by what their sources allow; all four **slow their hands** by "
-        "a rule." in LESSON
+        "Four models with solid marks are there, by what their sources allow; all four **slow their hands** by a rule."
+        in LESSON
     )
     claims = {"DeepSeek-V2 Lite": 32_768, "DeepSeek-V3": 131_072}  # the makers' pages, which the deeper page links
     assert [figures.turns_once(length) > 1e4 for length in claims.values()] == [False, True]
@@ -255,7 +256,7 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     for name, d in turned.items():  # with as many hands as the model has, too
         slowest = max(layer.base or 0 for layer in MODELS[name].layers) ** (2 / d - 1)
         assert (MODELS[name].claimed or 0) * slowest > 2 * math.pi
-    assert "below the dashed line there is none." in LESSON
+    assert "Below the dashed line no such hand is left." in LESSON
     assert "the slowest hand, if no rule slowed it, would come round within that text" in LESSON
     changed = [name for name, model in MODELS.items()
                if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)]  # fmt: skip
@@ -366,6 +367,30 @@ def test_exaone() -> None:
     assert "Llama 4 slows its hands, too, in layers that see a block of 8,192, which is its $N$." in DEEPER
 
 
+def test_the_five_rows_are_those_of_the_picture() -> None:
+    """The checker's answers beside what is drawn, for each layer of its five files."""
+    exercise = lab.EXERCISES["five_rows"]
+    asked = list(dict.fromkeys(name for name, _ in lab._COLUMNS))
+    assert [config for config, _ in exercise.cases] == [MODELS[name].config for name, _ in lab._COLUMNS]
+    assert asked == ["SmolLM3 3B", "Mistral 7B v0.1", "Qwen2.5 7B", "Llama 3.1 8B", "Qwen3 8B, YaRN on"]
+    assert "Mistral v0.1, Qwen2.5, Llama 3.1 and Qwen3 with YaRN are tried, too." in LESSON
+    for name in asked:
+        model = MODELS[name]
+        scaled = figures._scale(model)[1]
+        for at, (layer, its) in enumerate(zip(model.layers, model.plan(), strict=True)):
+            true = its.window == rl.scheme("rope", dim=64).window
+            rows = [layer.base or 0, not true, scaled[at], layer.size or 0, layer.turns == "mrope"]
+            assert exercise.reference(model.config, at) == rows
+    smol = MODELS["SmolLM3 3B"].config
+    assert (smol["rope_theta"], smol["sliding_window"], smol["use_sliding_window"]) == (5_000_000, None, False)
+    assert smol["no_rope_layers"] == [1, 1, 1, 0] * 9
+    assert "`rope_theta` 5000000.0, `no_rope_layers` 1, 1, 1, 0, …, `sliding_window` null, `use_sliding_wi" in LESSON
+    command = MODELS["Command R7B"]
+    assert not {"layer_types", "no_rope_layers"} & set(command.config)
+    assert set(command.filled) == {"layer_types"}
+    assert "Command R7B's file lacks *visible* (its class makes layers of the pattern) and *frequencies* (" in LESSON
+
+
 def test_llama_is_16_times_and_the_factor_is_8() -> None:
     model = MODELS["Llama 3.1 8B"]
     assert model.trained is not None
@@ -406,7 +431,7 @@ def test_a_base_in_steps() -> None:
     smol = MODELS["SmolLM3 3B"]
     assert smol.claimed == 64 * 1024
     assert {layer.base for layer in smol.layers if layer.turns} == {5e6}
-    assert "SmolLM3's went on at 32k, then at 64k, each time with a larger base ({doc}`deeper/15_models`)" in LESSON
+    assert "SmolLM3 did both: it trained on at 32k, then at 64k, each time with a larger base ({doc}`deepe" in LESSON
     assert "SmolLM3 raised its base when its training went on to longer texts, [in two steps](" in DEEPER
     assert "long_context_4k_to_32k.yaml) has 2 million. Both have 5 million at 64k" in DEEPER
     assert "The account's 128k need YaRN on top" in DEEPER
@@ -502,7 +527,7 @@ def test_the_page_has_the_recipes_that_were_measured() -> None:
     assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
     assert "one seed, 64 documents, 192 needles. Far copies at 512." in DEEPER
-    assert "Needles found of 192 (a third stand right before the question), put in and nothing" in LESSON
+    assert "Needles found of 192, put in and nothing trained, one seed." in LESSON
     assert len(live.Settings().depths) == 3
     assert "YaRN has κ = 8." in LESSON
     assert {dict(f.options)["factor"] for plan in of_the_page().values() for its in plan
@@ -510,15 +535,34 @@ def test_the_page_has_the_recipes_that_were_measured() -> None:
 
 
 def test_the_figure_of_the_recipes() -> None:
-    """A hollow mark for the needles at home, a filled one for those at 512, and the bytes at home in figures."""
-    drawn = figures.models_put_in({name: right(name) for name in of_the_page()})
+    """A hollow mark for the needles at home, a filled one for those at 512, and the bytes at home in figures.
+
+    In three groups, in the order of the text; the controls of a group follow its recipes, and are grey.
+    """
+    begin = LESSON.index("rl.figures.models_put_in(found")
+    names = {"rl": rl, "found": {name: right(name) for name in of_the_page()}}
+    drawn = eval(LESSON[begin : LESSON.index("```", begin)], names)
     (axis,) = drawn.figure.axes
-    texts = [text.get_text() for text in axis.texts]
-    marks = [float(line.get_xdata()[0]) for line in axis.lines if line.get_marker() == "o"]
+    texts = [text for text in axis.texts if text.get_weight() != "bold"]
+    lines = [line for line in axis.lines if line.get_marker() == "o"]
     for row, name in enumerate(of_the_page()):
         home, _, _, needles_home, needles = right(name)
-        assert marks[2 * row : 2 * row + 2] == [needles_home, needles]
-        assert texts[2 * row : 2 * row + 2] == [name, f"{home:.1f}"]
+        assert [float(line.get_xdata()[0]) for line in lines[2 * row : 2 * row + 2]] == [needles_home, needles]
+        assert [t.get_text() for t in texts[2 * row : 2 * row + 2]] == [name.split("control: ")[-1], f"{home:.1f}"]
+        assert (lines[2 * row].get_color() == figures.GREY) == name.startswith("control")
+    heads = {text.get_text(): text.get_position()[1] for text in axis.texts if text.get_weight() == "bold"}
+    bold = [LESSON.index(f"**{head}") for head in ("Missing positions did", "A bent distance went", "Slow hands went")]
+    assert bold == sorted(bold)
+    assert list(heads) == ["Missing positions:", "A bent distance:", "Slow hands:"]
+    assert re.findall(r"(?:Missing|A bent|Slow)[\w ]+:", drawn.alt) == list(heads)
+    heights = [float(line.get_ydata()[0]) for line in lines[::2]]
+    groups: list[list[str]] = [[] for _ in range(4)]
+    for name, height in zip(of_the_page(), heights, strict=True):
+        groups[sum(place < height for place in heads.values())].append(name)
+    assert [len(of) for of in groups] == [2, 2, 4, 2]
+    for of, word in zip(groups[1:], ("no positions", "ReRoPE", "YaRN"), strict=True):
+        assert sorted(of, key=lambda name: name.startswith("control")) == of
+        assert all(word in name for name in of if not name.startswith("control"))
 
 
 @pytest.mark.parametrize(
@@ -563,7 +607,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     without = (right("control: YaRN in 2, RoPE elsewhere"), loud, calm)  # windows, slow hands, the scale
     assert all(row[needles] < window[needles] for row in without)
     assert "Take away windows, slow hands or YaRN's scale, and it finds fewer than windows alone ({doc}" in LESSON
-    assert "finds most in 512 bytes, 61 %, but it loses nearly a quarter of the needles at home" in LESSON
+    assert "finds most in 512 bytes, 61 %, but loses nearly a quarter of the needles at home" in LESSON
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
     assert "its scale and its windows with RoPE in the two layers, YaRN there with RoPE and no windows" in DEEPER
     assert round(right("control: YaRN in all, windows in the rest")[needles]) == 1
@@ -577,7 +621,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert round(window[home] - bent[home], 1) == 0.1
     assert round(bent[needles]) == 99
     assert all(ours > its for ours, its in zip(bent, olmo, strict=True))
-    assert "finds 99 % of the needles in 512 bytes, for a tenth of a point at home" in LESSON
+    assert "finds 99 % of the needles in 512 bytes, and costs a tenth of a point of the bytes at home." in LESSON
     plain, yarn_log = right("control: windows, RoPE in 2"), right("control: YaRN in 2, log n†")
     assert plain[needles] == 0
     assert round(window[needles], 1) == 33.3
@@ -602,7 +646,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert (round(last[home]), last[needles]) == (59, window[needles])
     assert (
         "In the last layer alone, Command A's share, missing positions leave 59 % at home, and at 512 as many needles "
-        "as windows alone; but there ReRoPE finds no more, either ({doc}`12_shootout`)." in LESSON
+        "as windows alone; there ReRoPE finds no more, either ({doc}`12_shootout`)." in LESSON
     )
     assert "in four and the last, leaves 59 % of the bytes at home, and finds no more needles than windows" in DEEPER
     for name in ("Olmo 3.1 32B", "Command A"):
@@ -726,7 +770,7 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert round(right(f"control: ReRoPE in all layers{log}")[-1]) == here
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
-    assert "a lucky one: its 49 % are 27 on average over five seeds ({doc}`12_shootout`)." in LESSON
+    assert "lucky for ReRoPE: the 49 % are 27 over five seeds ({doc}`12_shootout`)." in LESSON
     assert "Over five seeds these 49 and 98 % are 27 and 88 (" in DEEPER
 
 
