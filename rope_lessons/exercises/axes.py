@@ -12,7 +12,7 @@ from rope_lessons.axes import axial_frequencies
 from rope_lessons.exercises import Exercise, Lab, WrongKind
 from rope_lessons.sinusoidal import rope_frequencies
 
-LAB_HOME, LAB_LARGE = 95.0, 95.0  # percent of the pixels, in pictures of 8 by 8 and of 24 by 24
+LAB_HOME, LAB_LARGE = 95.0, 95.0  # percent of the pixels, in pictures of 8 by 8 and of 40 by 40
 
 
 def _lab(answer: Any) -> str:
@@ -24,8 +24,8 @@ def _lab(answer: Any) -> str:
     from rope_lessons.models import pictures  # with PyTorch's models: only who does the lab waits for them
 
     model = pictures.train(answer, seed=0)
-    home, large = (100 * pictures.right(model, side, side, count=32) for side in (8, 24))
-    told = f"{home:.0f} % of the pixels find the one above in 8 by 8, {large:.0f} % in 24 by 24"
+    home, large = (100 * pictures.right(model, side, side, count) for side, count in ((8, 32), (40, 4)))
+    told = f"{home:.0f} % of the pixels find the one above in 8 by 8, {large:.0f} % in 40 by 40"
     if home < LAB_HOME:
         return f"it does not find the pixel at home: {told}; {LAB_HOME:.0f} % are wanted there"
     if large < LAB_LARGE:
@@ -42,8 +42,8 @@ def _steps_back(up: int, left: int, width: int) -> int:
     return up * width + left
 
 
-def _angles(position: Sequence[float], omega: Sequence[Sequence[float]]) -> list[float]:
-    return [sum(p * row[t] for p, row in zip(position, omega, strict=True)) for t in range(len(omega[0]))]
+def _alike(omega: Sequence[float], away: Sequence[int]) -> list[float]:
+    return [sum(math.cos(w * a) for w in omega) / len(omega) for a in away]
 
 
 def _bucket(distance: int, buckets: int, farthest: int) -> int:
@@ -89,14 +89,14 @@ def _share(m: int, n: int, rate: float, threshold: float) -> float:
     return math.log(rate * (m - n) + 1) / math.log(rate * max(m, threshold) + 1)
 
 
-_OMEGA = [[1.0, 0.1, 0.0, 0.5], [0.0, 0.0, 1.0, -0.5]]
+_OMEGA = [1.0, 0.6, 0.3, 0.2]
 
 EXERCISES: dict[str, Exercise | Lab] = {
     "lab": Lab(
         grade=_lab,
-        reference=axial_frequencies(32, 2, base=10.0),
+        reference=axial_frequencies(32, 2, base=3.0),
         mistakes={
-            "it does not hold in the large picture": axial_frequencies(32, 2, base=100.0),  # the naive one
+            "it does not hold in the large picture": axial_frequencies(32, 2, base=10.0),  # good in 24 by 24
             # Cheating: rows alone are the same in every width, and leave out which column is asked for.
             "it does not find the pixel at home": _ROWS_ALONE,
             "give a tensor of shape (2, 16)": rope_frequencies(32).unsqueeze(0),
@@ -112,21 +112,6 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "multiply the rows by the width, not the columns": lambda up, left, width: left * width + up,
         },
     ),
-    "angles": Exercise(
-        reference=_angles,
-        cases=[([2, 1], _OMEGA), ([0, 3], _OMEGA), ([5, -4], _OMEGA), ([1, 2, 3], [[1.0], [0.5], [0.25]])],
-        mistakes={
-            "add up over all axes: one hand may turn with several of them": (
-                lambda position, omega: [position[0] * each for each in omega[0]]
-            ),
-            "multiply each frequency by the position on its own axis before you add": (
-                lambda position, omega: [sum(position) * sum(row[t] for row in omega) for t in range(len(omega[0]))]
-            ),
-            "one number for each hand, not for each axis": (
-                lambda position, omega: [p * sum(row) for p, row in zip(position, omega, strict=True)]
-            ),
-        },
-    ),
     "bucket": Exercise(
         reference=_bucket,
         cases=[(0, 32, 128), (15, 32, 128), (16, 32, 128), (30, 32, 128), (100, 32, 128), (5000, 32, 128), (7, 8, 20)],
@@ -137,6 +122,19 @@ EXERCISES: dict[str, Exercise | Lab] = {
                 lambda distance, buckets, farthest: min(
                     int(buckets * math.log(distance + 1) / math.log(farthest + 1)), buckets - 1
                 )
+            ),
+        },
+    ),
+    "mirage": Exercise(
+        reference=lambda omega, hands, away: max(_alike(omega[:hands], away)),
+        cases=[(_OMEGA, 2, range(9, 41)), (_OMEGA, 3, range(2, 9)), (_OMEGA, 4, range(9, 41)), (_OMEGA, 1, [3])],
+        mistakes={
+            "take the first frequencies, as many as hands says": lambda omega, hands, away: max(_alike(omega, away)),
+            "take the mean of the cosines, not the sum": (
+                lambda omega, hands, away: hands * max(_alike(omega[:hands], away))
+            ),
+            "first the mean at each distance, then the highest": (
+                lambda omega, hands, away: sum(max(_alike([w], away)) for w in omega[:hands]) / hands
             ),
         },
     ),

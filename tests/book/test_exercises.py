@@ -196,6 +196,16 @@ NEARLY = {
     "a pop without a look": ("chomsky.stack", lambda stack, actions: [].pop(), "; a pop of an empty stack does"),
     "tasks by name": ("chomsky.states", lambda answer, symbols, longest: 2, "(ends_differ, (0, 1), 4)"),
     "no distance 0": ("rerope.bent", lambda x, w, s: min(abs(x), w + s * (abs(x) - w)) * x / abs(x), "ZeroDivision"),
+    "rows up for rows away": (
+        "axes.mirage",
+        lambda omega, hands, away: max(sum(math.cos(w * (a - 1)) for w in omega[:hands]) / hands for a in away),
+        "expected",
+    ),
+    "opposite hands agree": (
+        "axes.mirage",
+        lambda omega, hands, away: max(abs(sum(math.cos(w * a) for w in omega[:hands])) / hands for a in away),
+        "you returned 0.971",
+    ),
     "one pair too many": ("gpu.pairs", lambda n, w: _pairs_and_one(n, w), "expected"),
     "the running maximum forgotten": ("gpu.online", lambda *case: _block_maximum(*case), "OverflowError"),
     "half a token": ("gpu.largest", lambda memory, heads, item: (memory / (2 * heads * item)) ** 0.5, "expected"),
