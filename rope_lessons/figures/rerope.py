@@ -107,14 +107,14 @@ def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigur
     """Needles read, by where they were hidden.
 
     Args:
-        found: percent of the needles at each of the five places, for each name.
+        found: percent of the needles at each of five places, for each name.
     """
     places = ["at the\nstart", "¼", "in the\nmiddle", "¾", "before the\nquestion"]
-    figure, axis = new_figure(height=3.1)
+    figure, axis = new_figure(height=2.9)
     styles: tuple[dict[str, Any], ...] = (
-        {"color": GREY, "marker": "o"},
-        {"color": ORANGE, "marker": "s"},
-        {"color": SKY, "marker": "D", "linewidth": 7, "markersize": 12, "alpha": 0.5},
+        {"color": GREEN, "marker": "o"},
+        {"color": PURPLE, "marker": "s"},
+        {"color": GREY, "marker": "D", "linewidth": 7, "markersize": 12, "alpha": 0.5},
         {"color": BLUE, "marker": "^"},
     )
     for (name, values), style in zip(found.items(), styles, strict=False):
