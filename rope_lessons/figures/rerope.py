@@ -120,7 +120,7 @@ def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigur
     for (name, values), style in zip(found.items(), styles, strict=False):
         axis.plot(range(len(places)), values, label=name, **style)
     axis.set_xticks(range(len(places)), places)
-    axis.set(ylim=(-5, 108), yticks=[0, 50, 100], ylabel="needles read, %")
+    axis.set(ylim=(-5, 108), yticks=[0, 50, 100], ylabel="needles, %")
     axis.grid(axis="x", visible=False)
     legend_below(figure, axis)
     said = "; ".join(f"{name}: {spoken(values, 0)}" for name, values in found.items())
