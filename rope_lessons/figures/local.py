@@ -198,7 +198,7 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
         length: of the texts.
     """
     places = {"needle 0": "at the start", "needle 0.5": "in the middle", "needle 1": "before the\nquestion"}
-    figure, axis = new_figure(height=3.5)
+    figure, axis = new_figure(height=3.3)
     said, width = [], 0.8 / len(names)
     colours = (GREY, ORANGE, GREEN, BLUE, SKY)
     for number, ((row, name), color) in enumerate(zip(names.items(), colours, strict=False)):

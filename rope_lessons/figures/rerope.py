@@ -107,20 +107,20 @@ def rerope_places(found: Mapping[str, Sequence[float]]) -> tuple[MatplotlibFigur
     """Needles read, by where they were hidden.
 
     Args:
-        found: percent of the needles at each of the five places, for each name.
+        found: percent of the needles at each of five places, for each name.
     """
     places = ["at the\nstart", "¼", "in the\nmiddle", "¾", "before the\nquestion"]
-    figure, axis = new_figure(height=3.1)
+    figure, axis = new_figure(height=2.9)
     styles: tuple[dict[str, Any], ...] = (
-        {"color": GREY, "marker": "o"},
-        {"color": ORANGE, "marker": "s"},
-        {"color": SKY, "marker": "D", "linewidth": 7, "markersize": 12, "alpha": 0.5},
+        {"color": GREEN, "marker": "o"},
+        {"color": PURPLE, "marker": "s"},
+        {"color": GREY, "marker": "D", "linewidth": 7, "markersize": 12, "alpha": 0.5},
         {"color": BLUE, "marker": "^"},
     )
     for (name, values), style in zip(found.items(), styles, strict=False):
         axis.plot(range(len(places)), values, label=name, **style)
     axis.set_xticks(range(len(places)), places)
-    axis.set(ylim=(-5, 108), yticks=[0, 50, 100], ylabel="needles read, %")
+    axis.set(ylim=(-5, 108), yticks=[0, 50, 100], ylabel="needles, %")
     axis.grid(axis="x", visible=False)
     legend_below(figure, axis)
     said = "; ".join(f"{name}: {spoken(values, 0)}" for name, values in found.items())
