@@ -635,7 +635,8 @@ def test_what_lost_hands_leave_open():
         in LESSON
     )
     assert abs(1 / complex(1, -1)) == pytest.approx(1 / math.sqrt(2))  # at ωμ = 1
-    assert "So lost hands explain the price in part at most. The decisive test, to stop them" in LESSON
+    said = "The decisive test, to stop them *in* random training, has not been run"
+    assert f"So lost hands explain the price in part at most. {said}" in LESSON
     assert "To stop the fast hands *in* random training would be the test, and we have not run it." in DEEPER
     assert not {name for name in STORED["controls"]["training"] if "random" in name and "hands" in name}
     hands, counts = rl.rope_frequencies(64).tolist(), []
@@ -647,8 +648,8 @@ def test_what_lost_hands_leave_open():
     assert sum(w * 32 > 1 for w in hands) > 0  # so by the rule alone the control would have lost some
     assert '"control: steps of 32": [32, 0, price(' in LESSON
     assert "Lost: ωμ > 1 (fixed steps lose none)." in LESSON
-    said = f"out of 2,048 it must be {counts[2][1]}, as by {{eq}}`eq-random_positions-turn`, but out of 512 it is"
-    assert f"{said} {counts[0][1]}, not {counts[0][0]}." in LESSON
+    said = f"it is {counts[2][1]}, as by {{eq}}`eq-random_positions-turn`; out of 512 it is {counts[0][1]}, not"
+    assert f"64 out of 2,048 {said} {counts[0][0]}." in LESSON
     mu, variance = 513 / 65, N * 513 * (512 - N) / (65**2 * 66)
     assert math.sqrt(variance) < 0.93 * mu  # an exponential one would vary by its mean
     assert f"so it varies less than an exponential one: with a mean of {mu:.0f} that saves a hand." in LESSON
@@ -705,8 +706,7 @@ def test_the_price_grows_with_the_range():
     assert "The losses in the table of prices agree from $P = 1{,}024$ on." in LESSON
     assert f"One jump has P = 512, where a random subset has {mean(far[0]):.2f} at 512 bytes." in LESSON
     assert "Why a subset of 512 is worse at 512 bytes than wider ranges" in DEEPER
-    # 1,024 and 4,096 for 512 bytes: beyond the second the price stays.
-    assert "It widens the gaps of the test, too, and up to $8L$ it raises the price." in LESSON
+    assert "Not from $2L$ places on: the gaps of the test widen, too." in LESSON  # 1,024 for 512 bytes
     assert prices[:4] == sorted(prices[:4])
     assert all(below(wider, far[0]) for wider in far[1:])
     assert "The narrow range of one jump is not what helps it: a subset of 512 is far worse." in DEEPER
@@ -1000,7 +1000,7 @@ def test_paired_differences_of_the_lesson():
     # Most far copies are right with the cut, too.
     assert min(board(f"{row}-window", "far copies", 512) for row in (*leads, "rope", "equal-mean", "random-positions")
                if row != "rerope-w32-logn-test") > 55  # fmt: skip
-    assert "are right with the cut, too, so again only the lead over it counts ({doc}`12_shootout`)." in LESSON
+    assert "are right with the cut, too, so only the lead over it counts ({doc}`12_shootout`)." in LESSON
     for row in (JUMP, SCALED):  # needles show that far text is read, the other two measures do not
         ends = [board(row, metric, 512, "ahead_low") for metric in ("needle", "natural", "far copies")]
         assert ends[0] > 0 > max(ends[1:])
