@@ -1009,7 +1009,7 @@ def test_paired_differences_of_the_lesson():
     assert ahead("rope-window", JUMP, "far copies", 512)[1] > 0  # plain RoPE's window has more of them
     said = "One jump is level with its cut; only ReRoPE with log n leads its own, by {} points ({} to {})."
     assert said.format(*leads["rerope-w32-logn-test"]) in LESSON
-    assert "No:** in the last column each is behind its own cut. Far text still does harm." in LESSON
+    assert "No:** in the last column each is behind its own cut. Far text still does harm, only less." in LESSON
     numberings = ("random-positions", "equal-mean", JUMP, SCALED)
     for row in numberings:  # better than plain RoPE, but not from afar
         assert board("rope", "natural", 512, "ahead_high") < board(row, "natural", 512, "ahead_low")  # less harm
