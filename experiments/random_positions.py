@@ -163,6 +163,13 @@ def _controls() -> Iterator[Control]:
     yield Control("plain, three times", {**ORDINARY, "window 16": AWAY["window 16"]}, config=longer)
     yield Control("random, three times", {"grid": ({}, GRID)}, RANDOM, config=longer)
     yield Control("equal-mean, three times", ORDINARY, EXPONENTIAL, config=longer)
+    # 6. Does a longer text that keeps the step of training fare better than on the grid?
+    kept: dict[str, tuple[dict[str, Any], Positions | None]] = {
+        "grid": ({}, GRID),
+        "steps of 32": ({}, wide),
+        "steps of 32, window 64": ({"visible_window": N}, wide),
+    }
+    yield Control("random, step kept", kept, RANDOM)
 
 
 CONTROLS = {control.name: control for control in _controls()}

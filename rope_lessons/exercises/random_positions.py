@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rope_lessons.exercises import Exercise, Lab, NotAnswered, WrongKind
 from rope_lessons.random_positions import random_positions, skip_positions
+from rope_lessons.sinusoidal import rope_frequencies
 
 
 def _mean(token: int, length: int, max_length: int) -> float:
@@ -24,8 +25,14 @@ def _grid(length: int, max_length: int) -> list[int]:
     return [i * max_length // length for i in range(length)]
 
 
-def _gap(gap: int, length: int, max_length: int) -> float:
-    return math.comb(max_length - gap, length - 1) / math.comb(max_length, length)
+def _lines(length: int, max_length: int, omegas: Tensor) -> Tensor:
+    gaps = range(1, max_length - length + 2)
+    shares = torch.tensor([math.comb(max_length - g, length - 1) / math.comb(max_length, length) for g in gaps])
+    return (shares * torch.exp(1j * omegas[:, None] * torch.tensor(gaps))).sum(dim=1)
+
+
+def _lost(length: int, max_length: int, omegas: Tensor) -> int:
+    return int((_lines(length, max_length, omegas).abs() < 0.5**0.5).sum())
 
 
 def _chance(draws: int, mean: float, end: float) -> float:
@@ -182,24 +189,14 @@ EXERCISES: dict[str, Exercise | Lab] = {
             "begin at 0": lambda n, p: [(i + 1) * p // n for i in range(n)],
         },
     ),
-    "gap": Exercise(
-        reference=_gap,
-        cases=[(1, 3, 5), (2, 3, 5), (3, 3, 5), (1, 64, 2048), (32, 64, 2048), (4, 3, 5)],
+    "lost": Exercise(
+        reference=_lost,
+        cases=[(n, p, rope_frequencies(64)) for n, p in ((64, 512), (64, 2048), (4, 99))],
         mistakes={
-            "the smallest gap is 1: neighbours never stand on the same place": (
-                lambda g, n, p: math.comb(p - g - 1, n - 1) / math.comb(p, n)
-            ),
-            "with the first gap fixed, N - 1 tokens are left to place, not N": (
-                lambda g, n, p: math.comb(p - g, n) / math.comb(p, n)
-            ),
-            "you drew each place on its own, with probability N / P: that gives a geometric gap; a subset has exactly "
-            "N places": lambda g, n, p: n / p * (1 - n / p) ** (g - 1),
-            "the exponential law is an approximation; count the subsets": (
-                lambda g, n, p: math.exp(-g * (n + 1) / (p + 1)) * (n + 1) / (p + 1)
-            ),
-            "the exponential law, between two whole numbers, is an approximation; count the subsets": (
-                lambda g, n, p: math.exp(-(g - 1) * (n + 1) / (p + 1)) - math.exp(-g * (n + 1) / (p + 1))
-            ),
+            "gaps are not exponential: take their own distribution": lambda n, p, w: (w * (p + 1) > n + 1).sum(),
+            "these are not lost": lambda n, p, w: len(w) - _lost(n, p, w),
+            "the sines count, too": lambda n, p, w: (_lines(n, p, w).real < 0.5**0.5).sum(),
+            "average the directions, not the gaps": lambda n, p, w: 0,
         },
     ),
     "chance": Exercise(
