@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 NAMES = (
     "radix", "mixed_radix", "circles", "entropy", "local", "rerope", "invleaky", "random_positions", "chomsky",
-    "lab_parts", "table", "scoreboard", "longrope", "axes", "put_in", "benchmarks",
+    "lab_parts", "table", "scoreboard", "tuned_window", "longrope", "axes", "put_in", "benchmarks",
 )  # fmt: skip
 
 

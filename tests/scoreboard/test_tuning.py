@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import scoreboard, scoreboard_jobs, scoreboard_tuning
+from experiments import scoreboard, scoreboard_jobs, scoreboard_tuning, tuned_window
 from experiments import scoreboard_hits as hits
 from rope_lessons.lab import training
 from rope_lessons.lab.text import Corpus
@@ -132,3 +132,33 @@ def test_a_tuned_model_begins_with_the_weights_of_its_base(
     monkeypatch.setitem(sizes.SIZES, "tiny", replace(TINY, hidden=12))
     with pytest.raises(checkpoint.CheckpointError, match="does not hold the tensors of this training"):
         training.train(own, corpus, tmp_path / "other", cpu, quiet=True, tuned_from=base)
+
+
+def test_a_window_tuned_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One base for all, a line for every method and metric, leads over the window in pairs; stopped, it goes on."""
+    monkeypatch.setattr(tuned_window, "PERCENTS", (0.0, 1.0))
+    monkeypatch.setattr(tuned_window, "METHODS", ("rope-window", "yarn"))
+    places = ["--out", str(tmp_path), "--models", str(tmp_path / "models")]
+    small = [*places, "--steps", "2", "--windows", "2"]
+    assert tuned_window.main([*small, "--minutes", "1e-9"]) == 0
+    assert "The time is over. The same line goes on from there." in capsys.readouterr().out
+    assert tuned_window.main(small) == 0
+    rows = read_results(tmp_path / "tuned_window.json")["rows"]
+    asked = [(percent, row, metric) for percent in (0.0, 1.0) for row in tuned_window.METHODS
+             for metric in ("natural", "far copies", "needle")]  # fmt: skip
+    assert list(zip(rows["percent"], rows["row"], rows["metric"], strict=True)) == asked
+    kept = tmp_path / "models" / "tuned_window"
+    base = hits.read(kept / "small" / "rope" / "seed-0.npz")[0]["checkpoint"]
+    for name in tuned_window.METHODS:
+        about, own = hits.read(kept / "small-tuned-1" / name / "seed-0.npz")
+        assert about["recipe"]["start"] == base
+        share = rows.where(percent=1.0, row=name, metric="natural")
+        assert share["mean"] == [pytest.approx(own[name]["natural 512"].mean(), abs=1e-5)]
+        lead = share["mean"][0] - rows.where(percent=1.0, row="rope-window", metric="natural")["mean"][0]
+        assert share["ahead_mean"] == ([None] if name == "rope-window" else [pytest.approx(lead, abs=2e-5)])
+    assert "visible_window=64" in hits.read(kept / "small-tuned-1" / "rope-window" / "seed-0.npz")[0]["recipe"]["plan"]
+    capsys.readouterr()
+    assert tuned_window.main(small) == 0
+    assert "--fresh measures it again" in capsys.readouterr().out
