@@ -436,11 +436,11 @@ def models_speeds(names: Mapping[str, tuple[str, str]] = SPEEDS) -> tuple[Matplo
     axis.minorticks_off()
     axis.axvline(1, color="black", linewidth=1, linestyle="--")
     axis.axhline(1 / 8, color="black", linewidth=1.5, linestyle=":")
-    axis.text(axis.get_xlim()[1], 1 / 8, "Gemma 3 ", ha="right", va="bottom")
+    axis.text(axis.get_xlim()[1], 1 / 8, "Gemma 3 4B ", ha="right", va="bottom")
     axis.set_xlabel("turns within the length before")
     axis.set_ylabel("speed: new / old")
     alt = f"""What is left of the speed of each pair, against its turns within the length before, both on logarithmic
-        scales, with a dashed line at one turn and a dotted one at an eighth, Gemma 3. {"; ".join(spoken_of)}."""
+        scales, with a dashed line at one turn and a dotted one at an eighth, Gemma 3 4B. {"; ".join(spoken_of)}."""
     return figure, alt
 
 

@@ -691,17 +691,12 @@ def test_what_the_processor_showed():
     assert [round(100 * slower[at]) for at in (0, -1)] == [11, 4]
     forward = [row["ratio"] for row in STORED["forward"] if row["what"].startswith("rerope")]
     assert [round(100 * (forward[at] - 1)) for at in (0, -1)] == [24, 7]
-    every = [
-        row["ratio"]
-        for table in ("forward", "forward_and_backward")
-        for row in STORED[table]
-        if row["what"].startswith("rerope")
-    ]
-    every += [row["milliseconds"] / row["beside_milliseconds"] for row in STORED["split"]]  # the other run
-    assert [f"{100 * (ratio - 1):.0f}" for ratio in (min(every), max(every))] == ["6", "26"]
+    both = [row["ratio"] for row in STORED["forward_and_backward"] if row["what"].startswith("rerope")]
+    assert [round(100 * (both[at] - 1)) for at in (0, -1)] == [16, 6]
+    assert "24 to 7 % more time for attention forward; in training 16 to 6 %, and 1.8 to 1.4 times" in LESSON
     lengths = {row["length"] for table in ("forward", "forward_and_backward") for row in STORED[table]}
     assert (min(lengths), max(lengths)) == (4096, 16_384)
-    assert "on one core, from 4,096 to 16,384 tokens with $w$ = 1,024, 26 to 6 % more time for attention" in LESSON
+    assert "on one core, from 4,096 to 16,384 tokens with $w$ = 1,024, 24 to 7 % more time for attention" in LESSON
     assert STORED["beside_eager_rerope"]["times_faster"][0] == pytest.approx(9, abs=0.3)
     rerope = next(row["milliseconds"] for row in STORED["forward"] if row["what"].startswith("rerope"))
     assert round(STORED["beside_eager_rerope"]["beside_milliseconds"][0] / rerope) == 10  # by the table

@@ -387,8 +387,8 @@ def test_mirages_stand_in_four_directions() -> None:
         "So they do 11 or 12 rows down, and 12 columns to either side: every pixel of 24 × 24 has such a place."
         in DEEPER
     )
-    said = "Such places stand in all four directions: every pixel of 24 × 24 has one, of 18 × 8 two thirds have, and"
-    assert f"{said} 12 × 12 is too small." in LESSON
+    said = "Such places stand in all four directions: every pixel of 24 × 24 has one, of 18 × 8 two thirds have"
+    assert f"{said} (hence its loss), and 12 × 12 is too small." in LESSON
     asked = range(1, 24)
     assert all(row - 13 >= 0 or row + 11 < 24 for row in asked)
     assert all(column - 12 >= 0 or column + 12 < 24 for column in range(24))
@@ -845,7 +845,7 @@ def test_what_the_lesson_says_of_needles() -> None:
     )
     assert (
         "**Needles tell more.** The hidden numbers of {doc}`12_shootout` cannot be guessed, and a third of them lie "
-        "within 64 bytes: a cut finds no more." in LESSON
+        "within 64 bytes. No cut finds more:" in LESSON
     )
     for name, rows in {
         "goes on: ALiBi, KERPLE, Sandwich": formulas,
@@ -866,7 +866,7 @@ def test_what_the_lesson_says_of_needles() -> None:
     assert len(more) == 8
     assert min(more) > 40 > 33.4 > min(by_seed) > 33.3
     assert (
-        "**Formulas come close.** Eight of their nine seeds find more than a cut, the best "
+        "**Formulas nearly pass.** Eight of their nine seeds find more than a cut, the best "
         f"{max(more):.0f} %, so they can read far. But they differ so much that no formula's mean surely does."
         in LESSON
     )
@@ -909,10 +909,10 @@ def test_the_windows_are_what_hwfa_has_and_nope_every_fourth_has_not() -> None:
     without, scaled = (percent(row, "far copies") for row in ("nope-every-fourth", "nope-every-fourth-logn"))
     assert round(without) == round(scaled)
     assert (
-        "HWFA ({doc}`07_local`) is NoPE every fourth, trained with windows of 16 bytes in the layers that turn and "
+        "HWFA ({doc}`07_local`) is NoPE every fourth, but trained with windows of 16 bytes in the layers that turn and "
         "{doc}`log n <06_entropy>` in the other. It reads far, with "
-        f"{percent('hwfa-w16', 'far copies'):.0f} % right. Without windows it has {without:.0f} %, with or without "
-        "log n." in LESSON
+        f"{percent('hwfa-w16', 'far copies'):.0f} % right. Trained without windows, it has {without:.0f} %, with or "
+        "without log n." in LESSON
     )
     assert mean > low > 10
     shown = re.search(r"scoreboard_cuts\(board, \{(.*?)\}\.items", LESSON)

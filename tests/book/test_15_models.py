@@ -633,7 +633,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     )
     capped = of_the_page()["no maker yet: windows, ReRoPE in 2"][1]
     assert (capped.window, capped.slope) == (32, 0)
-    assert "near distances as they are and every farther one as 32, so these layers meet nothing new." in LESSON
+    assert "near distances as they are and every farther one as 32, so these layers meet no new distance." in LESSON
     everywhere, everywhere_log = (right(f"control: ReRoPE in all layers{log}") for log in ("", ", log n†"))
     assert (round(everywhere[needles]), round(everywhere_log[needles])) == (49, 98)
     assert inside[needles] < everywhere[needles] < bent[needles]
@@ -646,7 +646,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert (round(last[home]), last[needles]) == (59, window[needles])
     assert (
         "In the last layer alone, Command A's share, missing positions leave 59 % at home, and at 512 as many needles "
-        "as windows alone; there ReRoPE finds no more, either ({doc}`12_shootout`)." in LESSON
+        "as windows alone; in that layer ReRoPE finds no more, either ({doc}`12_shootout`)." in LESSON
     )
     assert "in four and the last, leaves 59 % of the bytes at home, and finds no more needles than windows" in DEEPER
     for name in ("Olmo 3.1 32B", "Command A"):
