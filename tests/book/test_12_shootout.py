@@ -24,6 +24,7 @@ from rope_lessons.scoreboard.intervals import interval
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import results
 from tests.seeds import ahead as paired_ahead
+from tests.seeds import right
 
 ROOT = Path(__file__).parents[2]
 LESSON = (ROOT / "book" / "12_shootout.md").read_text("utf8")
@@ -934,3 +935,41 @@ def test_what_the_open_questions_say_of_the_scoreboard():
         29, 37, 30, 36
     ]  # fmt: skip
     assert difference("pi", "rope", "not repeated")[2] < 0 < difference("pi", "rope", "repeated")[1]
+
+
+def test_a_window_tuned_alike():
+    """How much of what tuning gains is more training: a window's own gain, and the leads over it."""
+    table = results("tuned_window")["rows"]
+    percents = (0.0, 0.1, 1.0, 10.0)
+
+    def one(percent, row, metric="far copies", end="mean"):
+        return 100 * table.where(percent=percent, row=row, metric=metric)[end][0]
+
+    window = [one(percent, "rope-window") for percent in percents]
+    gains = [share - window[0] for share in window[1:]]
+    yarn = [one(percent, "yarn", end="ahead_mean") for percent in percents[1:]]
+    said = (
+        "Only in small part: a window of 64, tuned alike (one seed, begun anew), gains {:.1f}, {:.1f} and {:.1f} "
+        "points. YaRN is then {:.1f}, {:.1f} and {:.1f} ahead of it, plain RoPE at last {:.1f}."
+    )
+    assert said.format(*gains, *yarn, one(10.0, "rope", end="ahead_mean")) in LESSON
+    assert max(gains) < 1.5
+    natural = [one(percent, "rope-window", "natural") for percent in (0.0, 10.0)]
+    said = "from {:.1f} % of the far copies to {:.1f}, {:.1f} and {:.1f}, from {:.1f} % of all bytes to {:.1f}"
+    assert said.format(*window, *natural) in DEEPER
+    assert {round(one(percent, "rope-window", "needle")) for percent in percents} == {33}
+    assert "the needles stay at 33 %" in DEEPER
+    parts = ("ahead_mean", "ahead_low", "ahead_high")
+    for row, name in (("rope", "plain RoPE"), ("yarn", "YaRN"), ("rerope-w32", "ReRoPE")):
+        cells = [
+            "{:.1f} ({:.1f} to {:.1f})".format(*(one(percent, row, end=end) for end in parts))
+            for percent in percents[1:]
+        ]
+        assert f"| {name} | {' | '.join(cells)} |".replace("-", "−") in DEEPER
+    ends = [one(10.0, "rope", "natural", end) for end in parts]
+    assert "after 200 steps plain RoPE is {:.1f} ahead ({:.1f} to {:.1f})".format(*ends) in DEEPER
+    others = [one(10.0, row, "natural", "ahead_mean") for row in ("yarn", "rerope-w32")]
+    assert "YaRN {:.1f}, ReRoPE {:.1f}. `python -m experiments tuned_window`".format(*others) in DEEPER
+    # Begun anew, it is the scoreboard's seed 0 but for its last bits.
+    for row in ("rope-window", "yarn", "rerope-w32"):
+        assert abs(one(0.0, row) - right(row, "far copies")[0]) < 2
