@@ -416,8 +416,8 @@ def test_the_first_layer_loses_it():
     assert found[1] < 65
     assert found[2] > 90
     assert [round(48 * each / 100) for each in (found[2], found[3], found[0])] == [47, 23, 22]
-    assert "in layer 1 alone, finds 47 of 48 needles; against the hay, in all other layers, 23; without it" in LESSON
-    assert "without it the model finds 22. So the hay alone rarely costs the answer." in LESSON
+    assert "in layer 1 alone, finds 47 of 48 needles; against the hay of all other layers 23; without it" in LESSON
+    assert "without it the model finds 22. So dilution behind the first layer rarely costs the answer." in LESSON
     for control in (MENDED.replace(visible_window=64), rl.scheme("rope", dim=32, visible_window=64)):  # either angles
         assert live.percent(model, (control, *[MENDED] * 3), texts, 512, "needle") == 100
     assert "**In this seed it is the dilution in the first layer that has to be stopped**" in LESSON
@@ -456,7 +456,8 @@ def test_both_sides_are_blurred():
         "512 bytes, log n† in layer 1 alone": [65, 62, 63],
     }
     assert "its arrows fall from 79 % and 60 % to 33 % and 20 %" in LESSON
-    assert "With log n† in the first layer alone, all three are above 60 % again." in LESSON
+    least = min(shown["512 bytes, log n† in layer 1 alone"])
+    assert f"With log n† in the first layer alone, all three are at {least} % or more." in LESSON
     others = [100 * digit(512, (MENDED,) * 4, document)[0] for document in range(1, 16)]
     assert (round(min(others)), round(max(others))) == (1, 10)
     numbers = {bytes(passkey_windows(text[None, :513], 0.5)[0, -5:].tolist()) for text in live.windows()[:16]}
@@ -550,7 +551,8 @@ def test_letters_that_mark_the_places():
     assert "what these two heads bring to them, and the weight goes to the fourth" in CHAPTER
     assert "Bring the end of the question what they bring to the digit before it, and the weight goes there" in CHAPTER
     assert "One brings *k* to the fourth digit and to the fifth; the other brings the line break before `key`" in LESSON
-    assert "goes from the mark of a fourth, in the question, to that of a fifth, in the text." in LESSON
+    assert 'So *k* with a line break means "fourth", *k* with *=* "fifth".' in LESSON
+    assert "from there the second layer looks for a fifth, in the text." in LESSON
 
 
 def test_the_second_layer_looks_for_a_place():

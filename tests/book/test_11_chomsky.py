@@ -1019,7 +1019,8 @@ def test_the_cycle_is_the_slower_wave():
 
 def test_the_factor_of_log_n_at_500_symbols():
     """Counted in tokens, as the deeper page says: one for the answer."""
-    assert f"Here $N = 41$ (40 symbols and the answer), so the factor is {math.log(501, 41):.2f} at 500" in LESSON
+    assert "among 41 tokens, 40 symbols and the answer," in LESSON
+    assert f"at 501 the lead is $5 \\cdot {math.log(501, 41):.2f} = " in LESSON
 
 
 def test_which_tasks_the_open_questions_count():

@@ -747,8 +747,8 @@ def test_what_the_lesson_says_of_biases() -> None:
     cut = percent("rope-window", "far copies")
     assert "Two are surely above their own cuts, ALiBi and, barely, FIRE. Both cuts are weak," in LESSON
     assert (
-        "It *reads far* if it is surely above its own cut and above RoPE's. (A weak cut alone is easily passed.) No "
-        "other standard counts below." in LESSON
+        "So it *reads far* if it is above its own cut *and* above RoPE's, both surely: the 95 % interval leaves out 0."
+        in LESSON
     )
     over_ropes = {row: ahead(row, "rope-window", "far copies") for row in (*names, "xpos", "nope")}
     assert {row for row, (_, low, _) in over_ropes.items() if low > 0} == {"alibi"}
