@@ -376,7 +376,7 @@ def test_for_uneven_hay_no_margin_is_enough():
     assert drawn[-1] == pytest.approx(0.38, abs=0.005)
     assert all(after < before for before, after in pairwise(drawn[4:]))  # from 256 keys on
     assert drawn[4] > drawn[2]  # but not from 64 on
-    assert "From a few hundred keys on it falls, to 38 % at 65,536" in LESSON
+    assert "from a few hundred keys on it falls, to 38 % at 65,536" in LESSON
     assert "In hay that is normally distributed no margin lasts." in LESSON
     assert "from an even hay" in LESSON
 
