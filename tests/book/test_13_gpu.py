@@ -718,7 +718,7 @@ def test_what_the_processor_showed():
     assert [f"{ratio:.1f}" for ratio in (min(times), max(times))] == ["1.4", "1.8"]
     at = {row["length"]: row["rerope_megabytes"] / row["rope_megabytes"] for row in STORED["memory"]}
     assert [f"{at[n]:.1f}" for n in (4096, 16_384)] == ["1.8", "1.4"]
-    assert " and, in training, 1.8 to 1.4 times RoPE's memory beyond the inputs;" in LESSON
+    assert " and 1.8 to 1.4 times RoPE's memory beyond the inputs;" in LESSON
     assert "measured with backward in 32 bits, beyond the inputs, 1.4 to 1.8 times." in LESSON
 
 
