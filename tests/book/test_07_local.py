@@ -989,7 +989,7 @@ def test_hybrids_lose_a_part():
     assert [board("nope-every-fourth-logn", metric, 512) for metric in ("natural", "needle")] == [38.4, 0]
     assert board("nope-every-fourth-logn-window", "natural", 512) == 65
     assert board("nope-every-fourth", "needle", 512) == 0
-    assert "a top layer without positions finds nothing, with log n, as here, or without." in LESSON
+    assert "and the top layer finds nothing, with log n or without." in LESSON
     everywhere = [rows(4, 32, 64)[f"nope-every-fourth{kind}"].method.test for kind in ("-logn", "")]
     assert [[layer.scale is not None for layer in plan] for plan in everywhere] == [[True] * 4, [False] * 4]
     assert results("scoreboard")["rows"].where(row="nope-every-fourth-logn")["seeds"][0] == 3
@@ -1050,7 +1050,7 @@ def test_without_the_switch_hwfa2_finds_only_what_is_near():
     assert found[0.0] == found[0.5] == 0 < found[1.0]
     stored = hybrid("hwfa2-w16-logn", "no switch")["right"]["needle, 512"]
     assert stored == pytest.approx(100 * found[1.0] / 3, abs=8)
-    assert "HWFA2 finds only needles right before the question, and not all of those" in LESSON
+    assert "and finds only needles right before the question, not all of those" in LESSON
 
 
 def test_a_control_shortens_the_full_layer_alone():
