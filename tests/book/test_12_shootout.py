@@ -591,7 +591,7 @@ def test_what_log_n_does():
     places = [percent("rerope-w32", f"needle {depth}") for depth in ("0", "0.5", "1")]
     said = "{:.0f} % of those at the beginning of the text, {:.0f} in the middle, and {:.0f} right before the question"
     assert said.format(*places) in LESSON
-    assert f"YaRN finds {percent('yarn', 'needle', 64):.0f} % at 64 already" in LESSON
+    assert f"YaRN finds {percent('yarn', 'needle', 64):.0f} % of the needles at 64 already" in DEEPER
     assert percent("yarn-logn-test", "needle") < 10
     at_home = {percent(row, "needle", 64) for row in ("rerope-w32", "rerope-w32-logn-test")}
     assert len(at_home) == 1
