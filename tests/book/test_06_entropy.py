@@ -416,8 +416,8 @@ def test_the_first_layer_loses_it():
     assert found[1] < 65
     assert found[2] > 90
     assert [round(48 * each / 100) for each in (found[2], found[3], found[0])] == [47, 23, 22]
-    assert "in layer 1 alone, finds 47 of 48 needles; against the hay of all other layers 23; without it" in LESSON
-    assert "without it the model finds 22. So dilution behind the first layer rarely costs the answer." in LESSON
+    assert "Of 48 needles log n† finds 47 in layer 1 alone, against the blur; in all other layers, against" in LESSON
+    assert "against the hay, 23; nowhere, 22." in LESSON
     for control in (MENDED.replace(visible_window=64), rl.scheme("rope", dim=32, visible_window=64)):  # either angles
         assert live.percent(model, (control, *[MENDED] * 3), texts, 512, "needle") == 100
     assert "**In this seed it is the dilution in the first layer that has to be stopped**" in LESSON

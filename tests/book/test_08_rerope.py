@@ -486,7 +486,7 @@ def test_the_table_writes_no_interval_of_no_width():
     }
     assert "longrope" in single
     assert not single & {"rope", "rope-logn-test", "rerope-w32", "rerope-w32-logn-test", "rope-window"}
-    assert methods.caption.endswith("LongRoPE's is over documents alone; the best of five seeds is underlined.")
+    assert methods.caption.endswith("LongRoPE's is over documents alone; underlined, the best row of five seeds.")
     best = {at: {methods.rows[name][at] for name in names} for at, names in methods.best.items()}
     assert set(best) == set(range(len(methods.columns)))  # a mark in each column
     for at, marked in best.items():
@@ -649,7 +649,7 @@ def test_the_number_is_found_and_cannot_be_read():
     missed, read = (of[2] for of in cells["second_layer"](BARE.replace(window=8), 64))
     assert f"the third digit gets {missed:.0f} % of the weight, where too many keys left it {found[2]:.0f}." in LESSON
     assert missed < read < bare[2] / 2 < found[2] / 3
-    assert "So too many keys spoil what it *says*, the bend whether it is *found*." in LESSON
+    assert "So too many keys spoil what *this* digit says, the bend whether it is found." in LESSON
     assert "by a different head, which gives them little more than half of its weight" in DEEPER
     assert all(50 < share < 60 for share in found[3:])
     assert of["values"][0] == pytest.approx(found)
@@ -856,7 +856,7 @@ def test_leaky_needles_of_each_seed():
     assert rl.invleaky.covered_length(64, 32, 16) >= 512
     more = rl.scheme("leaky-rerope", dim=32, window=32, slope=1 / 20, scale=rl.LogN(64, clip=True))
     assert live.percent(live.load(), more, live.windows()[:8], 512, "needle") == 100
-    assert "With more reserve, $k = 20$, seed 0 finds as many as ReRoPE, or more." in LESSON
+    assert "With more reserve, $k = 20$, seed 0 finds no fewer than ReRoPE." in LESSON
 
 
 def test_what_a_server_that_cannot_bend_gets():
