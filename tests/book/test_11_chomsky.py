@@ -717,14 +717,14 @@ def test_what_the_lesson_says_of_the_transformer():
     sensitive_rows = {round(float(n)) for value, n in zip(sensitive, counted, strict=True) if value > 3}
     assert sensitive_rows == {1}  # parity and the cycle; none with many answers
     assert [sensitive[-2:], [round(float(n)) for n in counted[-2:]]] == [[20, 20], [1, 1]]
-    assert "the cycle is as sensitive as parity and also gives one answer, yet gets 55 to 92 % of the way" in LESSON
+    assert "the cycle is as sensitive as parity and also gives one answer, yet on the ladder gets 55 to 92" in LESSON
     assert "A sensitive task with many answers could decide, say the parity of each prefix." in LESSON
     assert min(home("reverse_string", "transformer")) > 0.99  # and parity in no seed, below
     assert "at home the ladder's Transformer learns it in no seed, reversing in every one" in LESSON
     assert max(map(abs, home("parity_check", "transformer"))) < 0.12
     cycle = home("cycle_navigation", "transformer")
     assert [f"{100 * share:.0f}" for share in (min(cycle), max(cycle))] == ["55", "92"]
-    assert "yet gets 55 to 92 % of the way, parity nothing." in LESSON
+    assert "yet on the ladder gets 55 to 92 % of the way, parity nothing." in LESSON
     assert sum(share > 0.99 for share in home("even_pairs", "transformer")) == 1
     assert min(home("parity_check", "lstm") + home("cycle_navigation", "lstm") + home("even_pairs", "lstm")) > 0.9
     assert max(home("reverse_string", "lstm")) < 0.9
