@@ -681,9 +681,14 @@ def test_training_closes_most_of_the_gap() -> None:
     assert trained == pytest.approx(2.1, abs=0.05)
     assert trained < untrained / 10
     assert untrained == pytest.approx(43, abs=0.5)
+    far = [
+        PUT_IN["rows"].where(recipe=f"control: {recipe}", metric="far copies")["right"][0]
+        for recipe in ("ReRoPE in all layers", "nothing changed")
+    ]
+    assert far[0] - far[1] == pytest.approx(47, abs=0.5)
     assert (
-        "ReRoPE in all layers leads plain RoPE by 43 points in far copies, but by 2.1 after both trained on at 512 "
-        "bytes, a tenth of the pretraining ({doc}`12_shootout`)." in LESSON
+        "ReRoPE in all layers leads plain RoPE by 43 points in far copies (47 on this seed), but by 2.1 after both "
+        "trained on at 512 bytes, a tenth of the pretraining ({doc}`12_shootout`)." in LESSON
     )
 
 
@@ -785,7 +790,7 @@ def test_yarn_finds_no_needle_at_home() -> None:
     found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
     assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
     assert [round(row["needles"]) for row in rows if row["name"] == "YaRN 8" and row["length"] > 64] == [0, 8]
-    assert "YaRN steadies the loss, not the needles: none at 64, 8 % at 512." in LESSON
+    assert "YaRN, which slows all hands but one here, steadies the loss, not the needles: none at 64, 8 %" in LESSON
     for name in ("RoPE", "ReRoPE"):  # the lines of the right panel that coincide
         with_log, without = ([row["needles"] for row in rows if row["name"] == name + log] for log in (", log n†", ""))
         assert with_log == without
