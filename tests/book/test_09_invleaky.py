@@ -770,7 +770,7 @@ def test_far_keys_lead_astray():
     assert "Round all distances from 16 on to the dots, and it is back as well" in LESSON  # near gaps, too
     free = looked(MOVING, "rope")
     assert looked(MOVING, "cut")["right"] == 100
-    assert f"gives them {free['far']:.0f} %; the moved staircase does it no harm" in LESSON
+    assert f"this head gives the same far keys {free['far']:.0f} %; the moved staircase does it no harm" in LESSON
     moved = looked(MOVING, "rounded, 8")
     assert moved["right"] >= free["right"]
     assert moved["far"] <= free["far"]
