@@ -368,6 +368,7 @@ def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Te
     return {
         f"optimizer.{kind}.{name}": parameter if like is None else like
         for name, parameter in model.named_parameters()
+        if parameter.requires_grad
         for kind, like in kinds.items()
     }
 

@@ -10,7 +10,7 @@ from rope_lessons._checks import check_choice, check_count
 from rope_lessons.biases import distances, fire_bias, kerple_log_bias, sandwich_bias, shaw_bias, t5_bias
 from rope_lessons.models.initial import truncated_normal_
 
-BIASES = ("t5", "kerple", "sandwich", "fire", "shaw")
+BIASES = ("t5", "kerple", "sandwich", "fire", "shaw", "alibi-random")
 BUCKETS = 32  # of T5, where the training length has room for them
 HIDDEN = 32  # units of FIRE's network
 LEAST = 0.01  # of KERPLE's numbers, as in the code of GPT-NeoX
@@ -23,7 +23,8 @@ class PositionBias(nn.Module):
     it, Shaw's table ends at a quarter, FIRE's threshold starts at a quarter.
 
     Args:
-        kind: one of ``"t5"``, ``"kerple"`` (its logarithmic kernel), ``"sandwich"``, ``"fire"``, ``"shaw"``.
+        kind: one of ``"t5"``, ``"kerple"`` (its logarithmic kernel), ``"sandwich"``, ``"fire"``, ``"shaw"``, or
+            ``"alibi-random"``: ALiBi with slopes that are drawn between 0 and 1 and stay.
         heads: of queries.
         head_dim: channels of a head.
         length: the training length, at least 16.
@@ -51,18 +52,23 @@ class PositionBias(nn.Module):
             self.table = nn.Parameter(torch.empty(2 * (length // 4) + 1, head_dim))
         elif kind == "kerple":
             self.amount, self.rate = (nn.Parameter(torch.empty(heads)) for _ in range(2))
+        elif kind == "alibi-random":
+            self.slopes = nn.Parameter(torch.empty(heads), requires_grad=False)
         elif kind == "fire":
             self.network = nn.Sequential(nn.Linear(1, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, heads))
             self.rate, self.threshold = nn.Parameter(torch.empty(1)), nn.Parameter(torch.empty(1))
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Fill every weight: tables small, KERPLE's numbers as in GPT-NeoX, FIRE's as in its paper."""
+        """Fill every weight: tables small, KERPLE's numbers as in GPT-NeoX, FIRE's as in its paper, slopes anywhere
+        between 0 and 1."""
         if self.kind in ("t5", "shaw"):
             truncated_normal_(self.table, self.table.shape[1] ** -0.5, generator)
         elif self.kind == "kerple":
             self.amount.copy_(2 * torch.rand(self.heads, generator=generator))
             self.rate.copy_(torch.rand(self.heads, generator=generator))
+        elif self.kind == "alibi-random":
+            self.slopes.copy_(torch.rand(self.heads, generator=generator))
         elif self.kind == "fire":
             for linear, inputs in ((self.network[0], 1), (self.network[2], HIDDEN)):
                 for weight in linear.parameters():
@@ -81,4 +87,6 @@ class PositionBias(nn.Module):
             return kerple_log_bias(distance, self.amount.clamp(min=LEAST), self.rate.clamp(min=LEAST))
         if self.kind == "sandwich":
             return sandwich_bias(distance, self.heads).to(q.dtype)
+        if self.kind == "alibi-random":
+            return -self.slopes[:, None, None] * distance.clamp(min=0)
         return fire_bias(distance, self.network, rate=self.rate.abs(), threshold=self.threshold.abs())

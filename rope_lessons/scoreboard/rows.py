@@ -196,6 +196,11 @@ class _Scoreboard(Maker):
         window, slope = self.train_length // 4, 2 * int(self.factor)
         yield self.row(f"invleaky-w{window}-logn", "invleaky", window=window, slope=slope, scale=self.log_n)
         yield self.row(f"invleaky-w{window}", "invleaky", window=window, slope=slope)
+        # Its tuning: other slopes and windows.
+        for other in (slope // 2, slope * 11 // 16):
+            yield self.row(f"invleaky-r{other}-logn", "invleaky", window=window, slope=other, scale=self.log_n)
+        for other in (window // 2, 2 * window):
+            yield self.row(f"invleaky-w{other}-logn", "invleaky", window=other, slope=slope, scale=self.log_n)
         visited = {
             "moving": (range(window, window + slope), (slope,)),
             # Controls: distances are jittered as much, but the residues modulo the slope that training visits stay.
