@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 
 from rope_lessons.lab import command as lab
+from rope_lessons.lab.text import CACHE
 from rope_lessons.stored import DATA, check_writable
 
 
@@ -55,6 +57,14 @@ def add_places(parser: argparse.ArgumentParser, models: bool = True) -> None:
 
 def add_fresh(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fresh", action="store_true", help="measure again what is in the file of the results")
+
+
+def add_minutes(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=float, default=math.inf, help="then stop; the same line goes on from there")
+
+
+def add_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cache", type=Path, default=CACHE, help="where the prepared text is kept")
 
 
 def add_try(parser: argparse.ArgumentParser, *names: str) -> None:

@@ -21,7 +21,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -140,11 +139,11 @@ def search_all(options: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     found = command.parser("experiments longrope", __doc__)
-    found.add_argument("--minutes", type=float, default=math.inf, help="then stop; the same line goes on from there")
+    command.add_minutes(found)
     found.add_argument(
         "--evaluations", type=command.count, default=EVALUATIONS, metavar="N", help=f"of a search; {EVALUATIONS}"
     )
-    found.add_argument("--cache", type=Path, default=text.CACHE, help="where the prepared text is kept")
+    command.add_cache(found)
     command.add_places(found)
     command.add_fresh(found)
     command.add_try(found, "steps", "windows")

@@ -29,14 +29,12 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import math
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -253,12 +251,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="K",
         help="the default is 5 of the main trainings, 3 of others",
     )
-    found.add_argument("--minutes", type=float, default=math.inf, help="then stop; the same line goes on from there")
+    command.add_minutes(found)
     found.add_argument(
         "--choose", action="store_true", help="choose the learning rates of the models that are tuned, and stop"
     )
     found.add_argument("--plan", action="store_true", help="say what is missing and what it costs, and stop")
-    found.add_argument("--cache", type=Path, default=text.CACHE, help="where the prepared text is kept")
+    command.add_cache(found)
     command.add_places(found)
     command.add_try(found, "steps", "windows")
     return found

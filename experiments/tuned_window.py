@@ -16,12 +16,10 @@ MODELS/tuned_window.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -34,12 +32,10 @@ from experiments.scoreboard_tuning import settled
 from rope_lessons.lab import text, training
 from rope_lessons.lab.text import Corpus
 from rope_lessons.scoreboard import recipe, scoring
-from rope_lessons.scoreboard.intervals import Interval
 from rope_lessons.scoreboard.scoring import Hits
 
 WINDOW = "rope-window"
 METHODS = (WINDOW, "rope", "yarn", "rerope-w32")
-METRICS = ("natural", "far copies", "needle")
 PERCENTS = (0.0, *sorted(recipe.SHARES))  # of the bytes of pretraining
 
 
@@ -51,18 +47,10 @@ def jobs(options: argparse.Namespace, percent: float) -> list[Job]:
 
 def lines(found: Mapping[str, Hits], windows: Tensor, tests: scoring.Settings) -> Iterator[dict[str, Any]]:
     """Of one amount of tuning: each method's share at the longest length, and its lead over the window."""
-    length = tests.lengths[-1]
-    questions = table.questions(windows, tests, (length,))
-    for name in METHODS:
-        for metric in METRICS:
-            asked = questions[metric, length]
-            ahead = None if name == WINDOW else table.measured([found[name]], asked, [found[WINDOW]])
-            shares = {**rounded("", table.measured([found[name]], asked)), **rounded("ahead_", ahead)}
-            yield {"row": name, "metric": metric, "length": length, **shares}
-
-
-def rounded(prefix: str, found: Interval | None) -> dict[str, float | None]:
-    return {prefix + end: None if found is None else round(getattr(found, end), 5) for end in Interval._fields}
+    in_order = {name: found[name] for name in METHODS}
+    for line in table.each_seed({BASE: {0: in_order}}, windows, tests):
+        if line["length"] == tests.lengths[-1]:
+            yield {name: value for name, value in line.items() if name != "training"}
 
 
 def measure(options: argparse.Namespace, corpus: Corpus) -> None:
@@ -80,14 +68,14 @@ def measure(options: argparse.Namespace, corpus: Corpus) -> None:
             if time.time() > end or not scoreboard.work(job, options, corpus, end):
                 return print("The time is over. The same line goes on from there.")
             found |= kept(settled(job, options.out, corpus), options.out, corpus)[1]
-        result.add(rows=[{"percent": percent, "seed": 0, **line} for line in lines(found, windows, tests)])
+        result.add(rows=[{"percent": percent, **line} for line in lines(found, windows, tests)])
     return result.close()
 
 
 def parser() -> argparse.ArgumentParser:
     found = command.trained_parser("experiments tuned_window", __doc__, None)
-    found.add_argument("--minutes", type=float, default=math.inf, help="then stop; the same line goes on from there")
-    found.add_argument("--cache", type=Path, default=text.CACHE, help="where the prepared text is kept")
+    command.add_minutes(found)
+    command.add_cache(found)
     return found
 
 
