@@ -151,6 +151,9 @@ def _controls() -> Iterator[Control]:
     pairs = CONFIG.head_dim // 2
     yield Control("fast hands still", ORDINARY, still=tuple(range(BLIND)), lengths=(N,))
     yield Control("slow hands still", ORDINARY, still=tuple(range(pairs - BLIND, pairs)), lengths=(N,))
+    grid_alone: dict[str, tuple[dict[str, Any], Positions | None]] = {"grid": ({}, GRID)}
+    yield Control("random, fast hands still", grid_alone, RANDOM, still=tuple(range(BLIND)))
+    yield Control("random, slow hands still", grid_alone, RANDOM, still=tuple(range(pairs - BLIND, pairs)))
     # 3. Does the range matter?
     for largest in (512, 1024, 4096, 8192):
         sampler, grid = _subset(largest)
@@ -161,7 +164,7 @@ def _controls() -> Iterator[Control]:
     # 5. Is it a matter of time?
     longer = replace(CONFIG, steps=3 * CONFIG.steps)
     yield Control("plain, three times", {**ORDINARY, "window 16": AWAY["window 16"]}, config=longer)
-    yield Control("random, three times", {"grid": ({}, GRID)}, RANDOM, config=longer)
+    yield Control("random, three times", grid_alone, RANDOM, config=longer)
     yield Control("equal-mean, three times", ORDINARY, EXPONENTIAL, config=longer)
     # 6. Does a longer text that keeps the step of training fare better than on the grid?
     kept: dict[str, tuple[dict[str, Any], Positions | None]] = {
