@@ -58,10 +58,11 @@ class MaskedLM(nn.Module):
         """
         x = self.embedding(tokens)
         if self.additive:
-            where = torch.arange(tokens.shape[1], device=tokens.device) if positions is None else positions
-            x = x + 2**0.5 * SPREAD * sinusoidal_encoding(where, x.shape[-1]).to(x)
+            places = torch.arange(tokens.shape[1], device=tokens.device) if positions is None else positions
+            x = x + 2**0.5 * SPREAD * sinusoidal_encoding(places, x.shape[-1]).to(x)
+        where = {"q_positions": positions, "k_positions": positions, "length": tokens.shape[1]}
         for block, row in zip(self.blocks, plan or self.plan, strict=True):
-            x = block(x, lambda q, k, v, s=row: attend(q, k, v, s, q_positions=positions, k_positions=positions))
+            x = block(x, lambda q, k, v, s=row: attend(q, k, v, s, **where))
         x = x if only is None else x[only]
         return self.norm(x) @ self.embedding.weight[:MASK].T
 
