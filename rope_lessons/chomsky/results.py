@@ -56,7 +56,8 @@ def append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.with_name(f".{path.name}.lock")):
-        there = list(lines(path)) if path.exists() else []
+        # Files from before whole answers were counted have no such column.
+        there = [{"exact": None, **line} for line in lines(path)] if path.exists() else []
         known = set(map(_identity, there))
         write_results(path, {}, rows=[*there, *(row for row in rows if _identity(row) not in known)])
 
@@ -196,7 +197,7 @@ def lines_of(
         job = row["job"]
         key = {name: getattr(job, name) for name in KEY}
         result = {"test_positions": row["test_positions"], "length": row["length"]}
-        result |= {"accuracy": round(row["accuracy"], 5)}
+        result |= {name: round(row[name], 5) for name in ("accuracy", "exact")}
         loss = losses[job]  # of a training that went astray, NaN or infinite
         result["train_loss"] = round(loss, 5) if math.isfinite(loss) else None
         lines.append(key | result | shared)

@@ -395,11 +395,12 @@ class Training:
     # --- evaluation ----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def accuracy(self, length: int, test_positions: str = "random") -> Tensor:
-        """Share of right answer tokens of each model on strings of one length, float64 ``(models,)``. All models see
-        the same strings."""
+    def shares(self, length: int, test_positions: str = "random") -> dict[str, Tensor]:
+        """What each model has right on strings of one length, float64 ``(models,)``: ``"accuracy"``, the share of
+        answer tokens, and ``"exact"``, the share of strings whose whole answer is right. All models see the same
+        strings."""
         p = self.protocol
-        right = torch.zeros(len(self.jobs), dtype=torch.float64, device=self.device)
+        right, whole = (torch.zeros(len(self.jobs), dtype=torch.float64, device=self.device) for _ in range(2))
         counted = 0
         for start in range(0, p.samples, p.test_batch):
             draw = ("test", length, start)
@@ -409,21 +410,24 @@ class Training:
             several = inputs.expand(len(self.jobs), -1, -1)
             dropout = p.dropout > 0 and p.dropout_at_test
             scores = self.scores(several, targets.shape[1], draw, dropout, test_positions)
-            right += ((scores.argmax(dim=-1) == targets) & mask).sum(dim=(1, 2))
+            hits = scores.argmax(dim=-1) == targets
+            right += (hits & mask).sum(dim=(1, 2))
+            whole += (hits | ~mask).all(dim=2).sum(dim=1)
             counted += int(mask.sum())
-        return (right / counted).cpu()
+        return {"accuracy": (right / counted).cpu(), "exact": (whole / p.samples).cpu()}
 
     def evaluate(self, progress: Callable[[int], Any] | None = None) -> list[dict[str, Any]]:
-        """Accuracy of every job at every test length: rows of job, test_positions, length and accuracy."""
+        """What every job has right at every test length: rows of job, test_positions, length, accuracy and exact."""
         rows = []
         for length in self.protocol.test_lengths:
             for kind in self.protocol.test_positions if any(job.random for job in self.jobs) else ("plain",):
-                found = self.accuracy(length, "random" if kind == "plain" else kind).tolist()
-                for job, accuracy in zip(self.jobs, found, strict=True):
+                found = self.shares(length, "random" if kind == "plain" else kind)
+                for place, job in enumerate(self.jobs):
                     first = kind in ("plain", self.protocol.test_positions[0])
                     if job.random or first:  # how positions are drawn makes no difference to a plain job
                         shown = kind if job.random else "plain"
-                        rows.append({"job": job, "test_positions": shown, "length": length, "accuracy": accuracy})
+                        shares = {name: share[place].item() for name, share in found.items()}
+                        rows.append({"job": job, "test_positions": shown, "length": length, **shares})
             if progress is not None:
                 progress(length)
         return rows

@@ -118,7 +118,7 @@ def test_every_device_gives_the_same(device, positions):
     for _ in range(3):
         torch.testing.assert_close(there.advance().cpu(), here.advance(), rtol=0, atol=1e-4)
     assert Training(some, TINY, device).advance().isfinite().all()
-    torch.testing.assert_close(there.accuracy(9), here.accuracy(9), rtol=0, atol=0.05)
+    torch.testing.assert_close(there.shares(9)["accuracy"], here.shares(9)["accuracy"], rtol=0, atol=0.05)
 
 
 def test_a_step_is_adam_behind_a_clipped_gradient():
@@ -152,7 +152,7 @@ def test_text_is_the_input_and_empty_tokens(monkeypatch):
     training, seen = Training(jobs(["duplicate_string"], ["rnn"], seeds=[0], learning_rates=[1e-2]), TINY), []
     call = Recurrent.__call__
     monkeypatch.setattr(Recurrent, "__call__", lambda self, *given: seen.append(given) or call(self, *given))
-    training.accuracy(7)
+    training.shares(7)
     _, tokens, outputs, *_ = seen[0]
     assert (tokens.shape, outputs) == ((1, 4, 21), 14)
     assert (tokens[..., 7:] == 2).all()
@@ -221,7 +221,7 @@ def test_every_task(name):
     losses = torch.stack([training.advance() for _ in range(20)])
     assert lengths == set(range(1, 7))
     assert losses.isfinite().all()
-    assert all(0 <= training.accuracy(length).item() <= 1 for length in (7, 8))
+    assert all(0 <= training.shares(length)["accuracy"].item() <= 1 for length in (7, 8))
 
 
 def test_models_learn():
@@ -242,9 +242,9 @@ def test_accuracy_counts_answer_tokens(monkeypatch):
     sample = training.task.sample
     monkeypatch.setattr(type(training.task), "sample", lambda self, *a: kept.append(sample(*a)) or kept[-1])
     monkeypatch.setattr(training, "scores", lambda several, outputs, *rest: _always_zero(2, several, outputs))
-    found = training.accuracy(9)
+    found = training.shares(9)
     zeros = sum(int(((target == 0) & mask).sum()) for _, target, mask in kept)
-    assert found.tolist() == [pytest.approx(zeros / sum(int(mask.sum()) for *_, mask in kept))] * 2
+    assert found["accuracy"].tolist() == [pytest.approx(zeros / sum(int(mask.sum()) for *_, mask in kept))] * 2
     assert [len(target) for _, target, _ in kept] == [16, 16, 8]
 
 
@@ -252,6 +252,27 @@ def _always_zero(models, several, outputs):
     scores = torch.zeros(models, several.shape[1], outputs, 3)
     scores[..., 0] = 1.0
     return scores
+
+
+def test_exact_counts_whole_answers(monkeypatch):
+    """Of 40 answers every second one has a wrong token, of model 1 where it does not count: after the terminator."""
+    some = jobs(["stack_manipulation"], ["rnn"], seeds=[0, 1], learning_rates=[1e-2])
+    training, kept = Training(some, replace(TINY, samples=40, test_batch=40)), []
+    sample = training.task.sample
+    monkeypatch.setattr(type(training.task), "sample", lambda self, *a: kept.append(sample(*a)) or kept[-1])
+
+    def scores(several, outputs, *rest):
+        (_, target, mask) = kept[-1]
+        said = target.expand(2, -1, -1).clone()
+        said[0, ::2, 0] += 1
+        said[1, ::2] += (~mask[::2]).long()
+        return torch.nn.functional.one_hot(said % 3, 3).double()
+
+    monkeypatch.setattr(training, "scores", scores)
+    found = training.shares(9)
+    assert not kept[-1][2].all()
+    assert found["exact"].tolist() == [0.5, 1.0]
+    assert found["accuracy"].tolist() == [pytest.approx(1 - 20 / int(kept[-1][2].sum())), 1.0]
 
 
 def test_rows_of_an_evaluation():
@@ -399,7 +420,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 def test_a_training_that_went_astray(tmp_path):
     """Its loss is no number, and its accuracy is kept."""
     found = [{"job": jobs(["even_pairs"], ["rnn"], seeds=[0], learning_rates=[1e-2])[0], "test_positions": "plain",
-              "length": length, "accuracy": 0.5} for length in TINY.test_lengths]  # fmt: skip
+              "length": length, "accuracy": 0.5, "exact": 0.0} for length in TINY.test_lengths]  # fmt: skip
     for loss in (math.nan, math.inf):
         path = tmp_path / f"{loss}.json"
         rows = results.lines_of(found, TINY, "regular", {found[0]["job"]: loss}, 1.0, torch.device("cpu"))

@@ -293,7 +293,7 @@ def test_the_score_counts_symbols():
     with torch.no_grad():
         scores = training.scores(inputs[None], targets.shape[1], ("test", 9, 0), False, "random")[0]
     right = (scores.argmax(-1) == targets) & mask
-    found = training.accuracy(9).item()
+    found = training.shares(9)["accuracy"].item()
     assert found == (right.sum() / mask.sum()).item()
     assert not mask.all()
     assert found > (right | ~mask).all(1).double().mean().item() + 0.1
