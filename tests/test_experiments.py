@@ -151,7 +151,8 @@ def test_controls_of_random_positions(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     threads = torch.get_num_threads()
     controls = random_positions.CONTROLS
-    for name, stand in (("fast hands still", range(12)), ("slow hands still", range(20, 32)), ("plain", ())):
+    still = {"fast hands still": range(12), "slow hands still": range(20, 32), "plain": ()}
+    for name, stand in (still | {f"random, {name}": still[name] for name in list(still)[:2]}).items():
         (frequencies,) = {tuple(row.frequencies(64).tolist()) for row in controls[name].plan()}
         plain = rl.rope_frequencies(64)
         for pair, found in enumerate(frequencies):
@@ -162,7 +163,8 @@ def test_controls_of_random_positions(tmp_path: Path, monkeypatch: pytest.Monkey
     assert random_positions.main(line) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "written: results/random_positions.json"
     rows = read_results(Path("results/random_positions.json"))["controls"]
-    assert list(rows["training"]) == ["fast hands still", "slow hands still"]
+    names = ["fast hands still", "slow hands still"]
+    assert list(rows["training"]) == [*names, *(f"random, {name}" for name in names for _ in random_positions.LENGTHS)]
     torch.set_num_threads(threads)
 
 
