@@ -204,10 +204,12 @@ def test_equal_means_lose_no_hand():
         lost[k] = [sum(w * k > 1 for w in hands), sum(x < 1 / math.sqrt(2) for x in left)]
     assert lost[1] == [0, 12]
     assert all(equal < subset for equal, subset in list(lost.values())[:60])
-    said = "none is lost (the fastest is on the border); for the eighth, {} are, against {} with the random subset."
-    assert f"**lost hands do not explain it**. For the next token {said.format(*lost[8])}" in LESSON
+    said = "none is lost (the fastest is on the border), and for the eighth half as many as with the random subset."
+    assert f"**Lost hands do not explain it**: for the next token {said}" in LESSON
+    assert lost[8] == [8, 16]
     assert (1 + hands[0] ** 2) ** -0.5 == pytest.approx(1 / math.sqrt(2))  # on the border
-    assert "*Losing none for the next token is free.* It is not: equal means, our first repair, lose none and" in LESSON
+    said = "equal means, our first repair, lose none for the next token, and pay most"
+    assert f"So lost hands are a part of the price. They are not all of it: {said}" in LESSON
     assert (
         "So none is lost there (farther on some are, but up to 60 tokens fewer than with the subset of 2,048)" in DEEPER
     )
@@ -685,12 +687,15 @@ def test_the_price_grows_with_the_range():
     assert below(at_home[0], at_home[1])
     assert below(at_home[1], at_home[3])
     lost = [int((rl.rope_frequencies(64) > 65 / (places + 1)).sum()) for places in (4096, 8192)]
-    said = "up to 4,096: in every seed 512 places cost less than 1,024, and 1,024 less than 4,096 (2,048 lies between"
-    assert f"1. *The price grows with $P$, as the lost hands do.* It does, a little, {said} only on average)." in LESSON
+    assert "1. *The price grows with $P$, as the lost hands do.* It does, a little, up to 4,096." in LESSON
+    said = (
+        "in every seed 512 places cost less than 1,024, and 1,024 less than 4,096 (2,048 lies between only on average)"
+    )
+    assert f"At home, {said}." in DEEPER
     assert not below(at_home[1], at_home[2])
     assert not below(at_home[2], at_home[3])
     assert mean(at_home[1]) < mean(at_home[2]) < mean(at_home[3])
-    assert "From 4,096 to 8,192 two more hands are lost, and the price stays." in LESSON
+    assert "From there to 8,192 two more hands are lost, and the price stays." in LESSON
     assert lost[1] - lost[0] == 2
     assert max(b - a for a, b in pairwise(map(mean, at_home[:4]))) < 0.035  # a little
     assert "From 4,096 places to 8,192 they go on from {} to {}, and the price stays.".format(*lost) in DEEPER
@@ -739,7 +744,7 @@ def test_what_stopped_hands_cost():
     """The deeper page: far more than the price, and next to nothing."""
     assert price("fast hands still", "0, 1, 2") > 3 * price("random", "grid")
     assert price("slow hands still", "0, 1, 2") < 0.05
-    assert f"In plain training that costs {price('fast hands still', '0, 1, 2'):.2f} nats." in LESSON
+    assert f"In plain training that costs {price('fast hands still', '0, 1, 2'):.2f} nats;" in LESSON
 
 
 def test_lost_hands_are_of_no_use_in_random_training():
@@ -748,7 +753,7 @@ def test_lost_hands_are_of_no_use_in_random_training():
         for name in ("step kept", "fast hands still", "slow hands still")
     )
     lost, other = ([a - b for a, b in zip(some[N], whole[N], strict=True)] for some in (fast, slow))
-    said = f"In training on random subsets it costs {mean(lost):.2f}, and in one seed of three nothing"
+    said = f"in training on random subsets it costs {mean(lost):.2f}, and in one seed of three nothing"
     assert said in LESSON
     assert sum(each <= 0 for each in lost) == 1
     shown = f"{mean(lost):.2f} nats worse, by seed −{abs(lost[0]):.2f}, {lost[1]:.2f} and {lost[2]:.2f}"
