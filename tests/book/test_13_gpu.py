@@ -106,24 +106,28 @@ def test_three_prices_in_turns():
     assert step.again / step.pairs == 2 * 2 * 128 / cost.TILE == 4
     cache, memory = 4e12 / H100.cache, 4e12 / H100.bandwidth
     assert [f"{x:.2f}" for x in (products, exponential, cache, memory)] == ["0.52", "0.26", "0.33", "1.19"]
-    assert "| picoseconds per pair | keys from L2 | from HBM |" in LESSON
-    assert "| products, $4 \\cdot 128 / P$ | 0.52 | 0.52 |\n| exponential | 0.26 | 0.26 |\n" in LESSON
-    assert "| $2cd/r = 4$ bytes | 0.33 | 1.19 |\n" in LESSON
+    assert "| picoseconds per pair | keys from L2 | from HBM |" in DEEPER
+    assert "| products, $4 \\cdot 128 / P$ | 0.52 | 0.52 |\n| exponential | 0.26 | 0.26 |\n" in DEEPER
+    assert "| $2cd/r = 4$ bytes | 0.33 | 1.19 |\n" in DEEPER
     turns = [products + exponential + read for read in (cache, memory)]
     assert [f"{x:.2f}" for x in turns] == ["1.11", "1.97"]
     left = [100 * products / x for x in turns]
     assert [f"{x:.0f}" for x in left] == ["47", "26"]
-    assert "| share of the products | $0.52/1.11$, 47 % | $0.52/1.97$, 26 % |" in LESSON
-    assert "the three take turns, the products get 47 or 26 % of the time, and that much of the peak is left." in LESSON
+    assert "| share of the products | $0.52/1.11$, 47 % | $0.52/1.97$, 26 % |" in DEEPER
+    assert "the three take turns, the products get 47 or 26 % of the time, and that much of the peak is left." in DEEPER
     assert exponential < products
     assert cache < products < memory  # hidden behind the products from L2, and not from HBM
     assert "as are matrices of scores. A long text in tiles that hit the L2 cache is not." in LESSON
-    assert "only the slowest counts: from L2 that is the products, and all of the peak is left." in LESSON
+    assert "only the slowest counts: from L2 that is the products, and all of the peak is left." in DEEPER
     assert figures.REACHED == (0.35, 0.75)
     assert left[1] < 35 < left[0]
-    assert "FlashAttention-2, written for an older card, reaches 35 % of an H100's peak. That lies between" in LESSON
-    assert f"between {left[1]:.0f} and {left[0]:.0f}, but proves no cause." in LESSON
-    assert "up to 75 %, a best case" in LESSON
+    assert "FlashAttention-2 reaches 35 % of an H100's peak. That lies between" in DEEPER
+    assert max(left) < 50
+    assert "if products, exponentials and bytes take turns, less than half of the peak is left (" in LESSON
+    assert "FlashAttention-2, written for an older card, reaches 35 % of an H100's. FlashAttention-3, in" in LESSON
+    assert f"between {left[1]:.0f} and {left[0]:.0f}, but proves no cause." in DEEPER
+    assert "reaches up to 75 %, a best case" in LESSON
+    assert "up to 75 %, a best case" in DEEPER
 
 
 def test_eq_gpu_decode():
@@ -176,7 +180,8 @@ def test_what_a_step_takes_at_any_length():
     beside = [a / b - 1 for a, b in zip(bent[1:], ours[1:], strict=True)]
     assert [f"{100 * abs(x):.0f}" for x in beside] == ["1", "1"]
     assert beside[1] < 0 < beside[0]
-    assert "from 4,096 tokens on ReRoPE takes what RoPE takes with the same cache, to 1 %." in LESSON
+    for page in (LESSON, DEEPER):
+        assert "from 4,096 tokens on ReRoPE takes what RoPE takes with the same cache, to 1 %." in page
     assert "On short texts transformers' own cache wins, since about 4 ms of our step never go away" in DEEPER
     anew = table.where(what="ReRoPE, all keys turned anew")["milliseconds"]
     assert f"it takes {anew[2] / bent[2]:.0f} times as long as ReRoPE with our cache at 16,384 tokens" in DEEPER
@@ -185,8 +190,10 @@ def test_what_a_step_takes_at_any_length():
     assert anew[2] / theirs[2] == pytest.approx(10, abs=0.6)
     worst = max(a / b for a, b in zip(anew, theirs, strict=True))
     assert worst == anew[2] / theirs[2]
-    assert "At 16,384 tokens the control takes about ten times as long as RoPE on that cache, more than its" in LESSON
-    assert "On short texts transformers' cache wins: our step has a fixed cost of about 4 ms." in LESSON
+    assert (
+        "turns all keys anew, takes about ten times as long as RoPE at 16,384, both with transformers' own cache: more "
+        "than its bytes explain ({doc}"
+    ) in LESSON
     assert "How much of its time that is we did not measure" in DEEPER
     assert "Bytes alone would say at most twice. But it also makes all cosines anew, in 64 bits." in DEEPER
     assert "but about ten times as long as RoPE on its own cache" in DEEPER
@@ -294,11 +301,14 @@ def test_memory_of_the_engine_is_linear(monkeypatch: pytest.MonkeyPatch):
     assert engine == pytest.approx(twelve * q.nbytes, rel=0.01)
     assert (six, twelve) == (6, 12)
     assert (
-        "In {numref}`fig-gpu-memory` plain RoPE holds six tensors as large as the queries: queries, keys, values, "
-        "turned queries and keys, the output. Two calls add the queries turned once more, the far output, and "
-        "both outputs in 32 bits, which count twice: twelve, twice RoPE's memory, but no matrix. One kernel for "
-        "both: seven.\n"
+        "Two calls also hold the queries turned once more, the far output, and both outputs in 32 bits. In "
+        "{numref}`fig-gpu-memory` that is twice RoPE's memory, but no matrix.\n"
     ) in LESSON
+    assert "Plain RoPE holds six: queries, keys, values, turned queries and keys, the output. Two calls" in DEEPER
+    assert (
+        "hold as much as twelve: also the queries turned once more, the far output, and both outputs in 32 bits, which "
+        "count twice."
+    ) in DEEPER
     assert engine / plain == pytest.approx(24 / 12, abs=0.05)  # bytes per token and channel: tensors of two
     assert f"{32 * 128 * 32_768 * 2 / 1e6:.0f} MB. Plain RoPE holds six" in DEEPER
     assert "Two calls hold as much as twelve" in DEEPER
@@ -307,7 +317,7 @@ def test_memory_of_the_engine_is_linear(monkeypatch: pytest.MonkeyPatch):
     assert f"One kernel for both would hold seven, {seven} GB." in DEEPER
     caption = LESSON[: LESSON.index("rl.figures.gpu_memory()")].rpartition("caption: ")[2]
     assert "forward, 32 heads of 128 channels in 16 bits" in caption  # in 32 the sums would be as large as an output
-    assert "For attention, by the count, forward in 16 bits, yes with two calls; measured with backward" in LESSON
+    assert "For attention, by the count, forward in 16 bits, yes. Measured with backward in 32 bits, beyond" in LESSON
     assert round(float(billions[0]) / float(billions[1]), -1) == 40
 
 
@@ -449,9 +459,11 @@ def test_eq_gpu_overhead():
         assert exact <= bound * 1.02
         assert exact >= 0.8 * bound * (1 - 1024 / length) - bound**2
         assert figures.gpu_ratio(length, 1024, share, dim=64) - 1 == pytest.approx(exact, rel=0.02)
+    assert round(17 * 295 * 0.75 / 32_768, 2) == round(figures.gpu_ratio(32_768, 1024, 0.75) - 1, 2) == 0.11
+    assert "$17 \\cdot 295 \\cdot 0.75 / 32{,}768 = 0.11$. The picture counts call by call" in LESSON
     assert round(17 * 295 * 0.75 / 8192, 2) == 0.46
-    assert "= 0.46$. The picture says 0.39: the first $w$ queries have nothing to merge" in LESSON
     assert round(figures.gpu_ratio(8192, 1024, 0.75) - 1, 2) == 0.39
+    assert "At 75 % of the peak it is 0.46 beside 0.39." in DEEPER
     assert round(17 * 295 / 8192, 2) == 0.61
     for c in (1, 2, 4):  # the table of both pages: turn, copy, merge, cast
         assert 2 * c + (c + 4) + (c + 16) + (4 + c) == 5 * c + 24
@@ -462,10 +474,10 @@ def test_eq_gpu_overhead():
     assert re.findall(r"^\| .* \| \$(.*)\$ \|$", passes, re.MULTILINE) == moved
     assert f"\n\n{passes}\n\n" in LESSON
     assert (5 * 2 + 24) / 2 == 17
-    assert "In 16 bits $(5c + 24)/2$ is 17." in LESSON
+    assert "in 16 bits, where $(5c + 24)/2$ is 17, for 32,768 tokens and a kernel at 75 %" in LESSON
     assert (2 * 2 + 6 + 18 + 6, 6 + 18 + 6, 3 * 2) == (34, 30, 6)
     assert "copy, merge and cast move 30 of 34 bytes" in DEEPER
-    assert "Most of that is copy, merge and cast, 30 of the 34 bytes. A **fused merge**" in LESSON
+    assert "Most of that is copy, merge and cast." in LESSON
     assert not re.search(r"(loss|overhead) is at most|no bound|lower bound", LESSON)  # it is an estimate
     found = [round(figures.gpu_ratio(32_768, 1024, share), 2) for share in (0.35, 0.75)]
     assert found == [1.05, 1.11]
@@ -476,7 +488,7 @@ def test_eq_gpu_overhead():
     assert low < high < 100
     cut = 1 + 6 * (figures.gpu_ratio(32_768, 1024, 0.75, slides=False) - 1)
     assert f"In triangles, at 75 %, it would take {cut:.1f} times as long as RoPE." in DEEPER
-    assert "Not in merged calls: on a processor, 7 % more for 16,000 tokens." in LESSON
+    assert "Twice the time? On a processor, 7 % more for 16,000 tokens." in LESSON
     assert "which has not run it, the count says 5 to 11 % more for 32,000, roughly the least: on the" in LESSON
     assert "on the processor a count of its own calls was six times too small." in LESSON
 
@@ -486,7 +498,7 @@ def test_a_fused_merge():
     at = {n: round(figures.gpu_ratio(n, 1024, 0.75, fused=True), 2) for n in (8192, 16_384, 32_768)}
     assert at == {8192: 1.12, 16_384: 1.06, 32_768: 1.03}
     assert round(100 * (figures.gpu_ratio(32_768, 1024, 0.75) - 1)) == 11
-    assert "reads both outputs and writes one, would leave 3 of the 11 %" in LESSON
+    assert "On the H100 that would leave 3 of the 11 %. Our engine has none." in LESSON
     for times, (limit, _) in targets.SPEED["cuda"].items():
         assert figures.gpu_ratio(1024 * times, 1024, 1.0, fused=True) < limit
     assert "even at the peak of an H100 all three targets are met" in DEEPER
@@ -647,11 +659,12 @@ def test_what_the_processor_showed():
     first, _, last = map(figures.split_shares, STORED["split"])
     fell = sum(first.values()) / sum(last.values()), first["bytes"] / last["bytes"]
     assert [f"{fall:.1f}" for fall in fell] == ["3.8", "3.4"]
-    assert "136 MB in 4.3 ms (*blue*), about a sixth of the 28. Where is the rest?" in LESSON
+    assert "even these explain only 4.3 ms, about a sixth." in LESSON
     assert [f"{first[part] / last[part]:.1f}" for part in ("around", "kernels")] == ["7.3", "2.5"]
-    assert "*Red*, 14 ms, is what {eq}`eq-gpu-overhead` excludes: kernels are slower per pair on pieces" in LESSON
-    assert "From first bar to last gold falls 7-fold, red only 2.5-fold. So the sum fits" in LESSON
-    assert "So the sum fits $1/L$ partly by chance." in LESSON
+    assert "The last 14 ms are what {eq}`eq-gpu-overhead` excludes: kernels are slower per pair on pieces" in LESSON
+    assert "From the first bar to the last gold falls 7-fold, red only 2.5-fold. So the sum fits" in DEEPER
+    assert "So the sum fits $1/L$ partly by chance." in DEEPER
+    assert "nearly fell like $1/L$ is partly chance, since its parts fall at different rates ({doc}" in LESSON
     off: list[float] = []
     more: list[float] = []
     beyond: list[float] = []
@@ -664,8 +677,8 @@ def test_what_the_processor_showed():
     assert more == pytest.approx([3] * 3, abs=0.5)
     assert beyond == pytest.approx([6] * 3, abs=0.7)
     assert [round(sum(of) / 3) for of in (more, beyond)] == [3, 6]
-    assert "is 17 to 19 times too small: about three times the bytes (136 MB for 46), each some six times as" in LESSON
-    assert "as dear (28 ms for 4.3). A sliding window ends the three; of the six, half is red." in LESSON
+    assert "is 17 to 19 times too small: about three times the bytes, each some six times as dear. A sliding" in LESSON
+    assert "A sliding window ends the three; of the six, half is in the kernels." in LESSON
     assert "took about six times as long as the counted bytes of its calls, and 17 to 19 times what" in DEEPER
     falls = {  # the overhead at 4,096 tokens by that at 16,384
         (name, table): (of[0] - 1) / (of[-1] - 1)
@@ -685,15 +698,15 @@ def test_what_the_processor_showed():
         steady.append(beside[16_384] / beside[4096] / 4)
     assert [f"{4 * x:.1f}" for x in steady] == ["14.2", "14.5"]
     assert steady == pytest.approx([3.6] * 2, abs=0.06)
-    assert "It falls from 24 % to 7 %, 3.4-fold, and with backward 2.7-fold." in LESSON
-    assert "grows fourfold, RoPE's measured time 14-fold, so the overhead should fall about 3.6-fold." in LESSON
+    assert "Forward it falls 3.4-fold, with backward 2.7-fold." in LESSON
+    assert "grows fourfold and RoPE's measured time 14-fold, so the overhead should fall about 3.6-fold." in LESSON
     slower = [row["kernels_milliseconds"] / row["beside_kernel_milliseconds"] - 1 for row in STORED["split"]]
     assert [round(100 * slower[at]) for at in (0, -1)] == [11, 4]
     forward = [row["ratio"] for row in STORED["forward"] if row["what"].startswith("rerope")]
     assert [round(100 * (forward[at] - 1)) for at in (0, -1)] == [24, 7]
     both = [row["ratio"] for row in STORED["forward_and_backward"] if row["what"].startswith("rerope")]
     assert [round(100 * (both[at] - 1)) for at in (0, -1)] == [16, 6]
-    assert "24 to 7 % more time for attention forward; with backward 16 to 6 %, and in training 1.8" in LESSON
+    assert "24 to 7 % more time for attention forward, and 16 to 6 % with backward. In training, 1.8 to 1.4" in LESSON
     lengths = {row["length"] for table in ("forward", "forward_and_backward") for row in STORED[table]}
     assert (min(lengths), max(lengths)) == (4096, 16_384)
     assert "on one core, from 4,096 to 16,384 tokens with $w$ = 1,024, 24 to 7 % more time for attention" in LESSON
@@ -718,8 +731,8 @@ def test_what_the_processor_showed():
     assert [f"{ratio:.1f}" for ratio in (min(times), max(times))] == ["1.4", "1.8"]
     at = {row["length"]: row["rerope_megabytes"] / row["rope_megabytes"] for row in STORED["memory"]}
     assert [f"{at[n]:.1f}" for n in (4096, 16_384)] == ["1.8", "1.4"]
-    assert " and in training 1.8 to 1.4 times RoPE's memory beyond the inputs;" in LESSON
-    assert "measured with backward in 32 bits, beyond the inputs, 1.4 to 1.8 times." in LESSON
+    assert " In training, 1.8 to 1.4 times RoPE's memory beyond the inputs. In the cache, $w$ more keys" in LESSON
+    assert "Measured with backward in 32 bits, beyond the inputs, 1.4 to 1.8 times." in LESSON
 
 
 def test_the_middle_bar_by_hand():
@@ -730,27 +743,36 @@ def test_the_middle_bar_by_hand():
     per_channel = 5 * bits // 8 + 24
     counted = per_channel * heads * head_dim * row["length"]
     copied = counted / (1e6 * row["copy_gigabytes_a_second"])
-    assert (
-        f"counts $5c+24={per_channel}$ bytes per token and channel for its two calls: {counted / 1e6:.0f} MB for two "
-        f"heads of {head_dim} channels, which this core copies in {copied:.1f} ms."
-    ) in LESSON
+    assert f"counts $5c+24={per_channel}$ bytes per token and channel for its two calls." in LESSON
+    told = f"Copied, the formula's {counted / 1e6:.0f} MB take {copied:.1f} ms, and"
+    assert told in LESSON
     assert row["more_megabytes"] / row["copy_gigabytes_a_second"] == pytest.approx(row["copy_milliseconds"], rel=0.01)
     assert 1e6 * row["more_megabytes"] / counted == pytest.approx(3, abs=0.1)
     (calls,) = (small["kernel_calls"] for small in STORED["split_small"] if small["length"] == row["length"])
-    moved = f"{row['more_megabytes']:.0f} MB in {row['copy_milliseconds']:.1f} ms"
-    assert f"Our {calls} calls move three times as many, {moved} (*blue*)" in LESSON
+    assert f"We counted those of our {calls} calls as well" in LESSON
+    explained = f"even these explain only {row['copy_milliseconds']:.1f} ms"
+    assert f"Our calls move three times as many bytes, but {explained}, about a sixth." in LESSON
     rope, shares = row["beside_milliseconds"], figures.split_shares(row)
     added = row["milliseconds"] - rope
-    told = f"RoPE takes {rope:.0f} ms, ReRoPE {added:.0f} more, {100 * added / rope:.0f} %."
-    assert f"Take 8,192 tokens. {told} In {bits} bits" in LESSON
+    assert f"Take 8,192 tokens, forward: RoPE takes {rope:.0f} ms, ReRoPE {added:.0f} more. In {bits} bits" in LESSON
+    assert f"{told} {added:.0f} were added." in LESSON
     gold, red = (shares[part] * rope / 100 for part in ("around", "kernels"))
-    assert f"*Gold*, {gold:.0f} ms, is what passes take beyond a copy" in LESSON
-    assert f"*Red*, {red:.0f} ms, is what" in LESSON
+    assert f"The passes take {gold:.0f} ms more than a copy would." in LESSON
+    assert f"The last {red:.0f} ms are what" in LESSON
     assert row["copy_milliseconds"] + gold + red == pytest.approx(added)
-    three = f"({row['more_megabytes']:.0f} MB for {counted / 1e6:.0f})"
-    six = f"({added:.0f} ms for {row['copy_milliseconds']:.1f})"
-    assert f"about three times the bytes {three}, each some six times as dear {six}." in LESSON
-    assert 0.4 < red / added < 0.6  # "of the six, half is red"
+    code = LESSON[LESSON.index('row = next(row for row in cpu["split"]') :]
+    own: dict[str, Any] = {"cpu": STORED, "rl": rl}
+    exec(code[: code.index("```")], own)  # the table: megabytes, milliseconds, and their running sum
+    wanted = [
+        (counted / 1e6, copied, copied),
+        (row["more_megabytes"] - counted / 1e6, row["copy_milliseconds"] - copied, row["copy_milliseconds"]),
+        (None, gold, row["copy_milliseconds"] + gold),
+        (None, red, added),
+    ]
+    for line, cells in zip(own["lines"].values(), wanted, strict=True):
+        assert [x for x in line if x is not None] == pytest.approx([x for x in cells if x is not None])
+        assert (line[0] is None) == (cells[0] is None)
+    assert 0.4 < red / added < 0.6  # "of the six, half is in the kernels"
 
 
 def test_what_small_operations_take():
@@ -763,7 +785,7 @@ def test_what_small_operations_take():
         of_gold.append(kept[-1] / gold)
         of_around.append(kept[-1] / (gold + row["copy_milliseconds"]))
     assert 0.33 < min(of_gold) < max(of_gold) < 0.5
-    assert "is what passes take beyond a copy, in part per row and call ({doc}" in LESSON
+    assert "gold what passes take beyond a copy, and red what the kernels add" in DEEPER
     assert 2 * 64 / 4 == 32
     shapes = ({row["shape"] for row in STORED[name]} for name in ("split", "split_small"))
     assert list(shapes) == [{"2 heads, head_dim 64, float32"}, {"1 head, head_dim 4, float32"}]
@@ -772,11 +794,9 @@ def test_what_small_operations_take():
     assert "between a quarter and a half of what is added around the kernels" in DEEPER
     assert kept == sorted(kept)
     assert STORED["split_small"]["kernel_calls"] == [13, 14, 15]
-    assert (
-        "no sliding window, so the near pairs come in triangles, halved again since it skips keys only in blocks of "
-        "512: 13 to 15 calls, not two."
-    ) in LESSON
-    assert "forward, measured on one core, w = 1,024.\n" in LESSON
+    assert "no sliding window, so the near pairs come in triangles: 13 to 15 calls, not two." in LESSON
+    assert "The CPU's kernel skips keys only in blocks of 512: a triangle of 512 rows is as much work" in DEEPER
+    assert "forward, measured on one core, w = 1,024.\n" in DEEPER
     for row in STORED["split"]:
         calls = bands.plan(
             row["length"], row["length"], [0, 1024], None, True, grain=kernels.KERNELS["cpu"].grain, slides=False
@@ -850,8 +870,7 @@ def test_the_explorable_computes_the_counts():
     triangles = Drawn(figures.gpu_time(plan="triangles"))
     assert triangles.text("ratio") == "ReRoPE takes 1.76 times as long as RoPE"
     low, high = (f"{100 * (figures.gpu_ratio(2**15, 1024, share) - 1):.0f}" for share in (0.35, 0.75))
-    assert f"Try 32,768 tokens: ReRoPE takes {low} % longer with a kernel at 35 % of the peak" in LESSON
-    assert f", and {high} % at 75." in LESSON
+    assert f"There, too, ReRoPE takes {high} % longer, and {low} % with a kernel at 35 % of the peak, like" in LESSON
     assert "a *faster* kernel makes the overhead *larger*" in LESSON
 
 
