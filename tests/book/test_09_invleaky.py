@@ -129,6 +129,9 @@ def test_thm_invleaky_visits():
                     assert seen == w + (length - 1 - w) // r + 1
                     assert seen <= n
     assert 16 + 495 // 16 + 1 == 47 == len(set(visited(64, 16, 16)) & set(range(512)))
+    beyond = [x for x in visited(64, 16, 16) if 16 <= x < 512]
+    assert (beyond[:2], beyond[-1], len(beyond)) == ([16, 32], 496, 31)
+    assert "every sixteenth, $16, 32, \\dots, 496$: 31 more. So 47 of 512 distances are seen." in LESSON
     for n, w, r, length, far, seen in ((512, 128, 16, 4096, 3968, 248), (64, 16, 16, 512, 496, 31)):
         beyond = [x for x in visited(n, w, r) if w <= x < length]
         assert (length - w, len(beyond)) == (far, seen)
@@ -407,6 +410,12 @@ def test_only_the_dots_find_the_needles():
     natural = {by: rounded(f"rounded, {by}", "natural") - rounded("rope", "natural") for by in (0, 2, 4, 6, 8)}
     assert max(natural, key=natural.__getitem__) == 0
     assert [by for by in (2, 4, 6, 8) if natural[by] > 1] == [4, 8]
+    assert (round(natural[0]), round(natural[8])) == (7, 5)
+    assert "the dots win seven points, but the staircase moved by 8 still wins five of them" in LESSON
+    copies = {by: rounded(f"rounded, {by}", "far copies") - rounded("rope", "far copies") for by in (0, 2, 4, 6, 8)}
+    assert max(copies, key=copies.__getitem__) == 0
+    assert [by for by in (2, 4, 6, 8) if copies[by] > 1] == [4, 8]
+    assert "the staircases moved by 4 and 8 help, too, and those moved by 2 and 6 do not" in DEEPER
     for metric in ("natural", "far copies"):
         assert abs(rounded("rounded, 0", metric) - rounded("rerope-16", metric)) < 1
     assert set(STORED["rounded"]["documents"]) == {16}
@@ -494,13 +503,16 @@ def test_the_gaps_do_it():
         over[rows].rstrip(")").split(" (") for rows in ((MOVING, WINDOWS), (QUARTER, WINDOWS), (QUARTER, FOUR))
     )
     assert max((WINDOWS, SLOPES, FOUR), key=lambda row: mean(by_seed(row).values())) == WINDOWS
-    told = f"The moving window finds {windows} points more needles than the best of them ({windows_range})."
-    assert f"{told} So jitter alone is not enough." in LESSON
-    told = "{:.0f} points ahead ({:.0f} to {:.0f})".format(*ahead(MOVING, SLOPES, "needle"))
-    assert f"practises no more than slopes 16, 32, and is {told}." in LESSON
-    told = f"The one with gaps of 4 finds {quarter} points more than windows 16, 32, 48, 64 ({quarter_range}) and"
-    assert f"{told} {four} more than the four slopes ({four_range}; on the three shared seeds)." in LESSON
+    told = f"the moving window finds {windows} points more needles than the best of them ({windows_range})."
+    assert f"- **Jitter?** Not alone: three trainings jitter from dot to dot and keep the gaps, and {told}" in LESSON
+    told = "{:.0f} points behind it ({:.0f} to {:.0f})".format(*ahead(MOVING, SLOPES, "needle"))
+    assert f"slopes 16, 32, which practise no less than the moving window, are {told}." in LESSON
+    told = f"gaps of 4 find {quarter} points more than windows 16, 32, 48, 64 ({quarter_range})."
+    assert f"- **The number of maps?** No: with four maps, {told}" in LESSON
+    assert f"| 16, 20, 24, 28 | slopes 16, 32, 48, 64 | {four} ({four_range}) |" in DEEPER
     assert ahead(FOUR, WINDOWS, "needle")[0] < 0  # "and find no more"
+    assert [len(by_seed(row)) for row in (FIXED, SLOPES, FOUR, WINDOWS, QUARTER, MOVING)] == [5, 5, 3, 5, 3, 5]
+    assert "The third and fifth rows have three seeds, the others five." in LESSON
     assert [len(by_seed(QUARTER).keys() & by_seed(row).keys()) for row in (WINDOWS, SLOPES)] == [3, 3]
     least_to_most = [f"{end(by_seed(row).values()):.0f}" for row in (FIXED, QUARTER) for end in (min, max)]
     told = "a fixed window finds {} to {} %. Three controls that jitter distances and keep the gaps find {} to {} %, "
@@ -511,10 +523,10 @@ def test_the_gaps_do_it():
         method = RUNGS["small"].rows[row].method
         assert len({method.train_plan(step) for step in range(16)}) == 4
     rerope = [ahead("rerope-w32-logn-test", MOVING, m) for m in ("natural", "far copies")]
-    told = "ReRoPE is {} ahead, {} on far copies, and in needles we see no difference."
-    assert told.format(rerope[0][0], rerope[1][0]) in LESSON
-    assert rerope[1][1] > 0
-    assert "of far copies {} ({} to {})".format(*rerope[1]) in DEEPER
+    assert "on ordinary text a sliding window is ahead of the moving one, and so is ReRoPE" in LESSON
+    assert min(low for _, low, _ in rerope) > 0
+    told = "of far copies {} ({} to {}), and in needles we see no difference."
+    assert told.format(*rerope[1]) in DEEPER
     assert "ReRoPE with log n† is {} ahead of the moving window ({} to {})".format(*rerope[0]) in DEEPER
     level = ahead("rerope-w32-logn-test", MOVING, "needle")
     assert abs(level[0]) < 3
@@ -530,7 +542,8 @@ def test_without_log_n_the_needles_go_again():
     _, low, high = ahead(MOVING, plain, "needle")
     assert low < 0 < high
     found, left = (mean(right(row, "needle 1").values()) for row in (MOVING, plain))
-    assert f"the moving window finds {found:.0f} % on average, and misses {100 - left:.0f} % without log n" in DEEPER
+    told = f"The moving window finds {found:.0f} % of the needles right before the question on average, and misses"
+    assert f"{told} {100 - left:.0f} % without log n." in DEEPER
     for metric in ("natural", "far copies"):
         _, low, high = ahead(plain, MOVING, metric)
         assert low < 0 < high
@@ -566,13 +579,17 @@ def test_with_gaps_a_model_goes_astray() -> None:
     wide = (FIXED, WINDOWS, SLOPES)
     far, near = ([found(row, depth) for row in wide] for depth in ("0", "1"))
     told = f"The three trainings drawn with gaps of 16 find {min(far):.0f} to {max(far):.0f} % of the farthest needles"
-    assert f"{told}, of which a cut finds none." in LESSON
+    assert f"{told}, of which a cut finds none." in DEEPER
     assert min(far) > max(near)
-    assert "Why the farthest needles suffer less, we have not measured." in LESSON
+    assert "it finds some of the farthest needles" in LESSON
+    assert "Why the farthest needles suffer less, we have not measured." in DEEPER
     own = found(f"{FIXED}-window", "1")
     assert all(found(row, "1") < min(found(row, depth) for depth in ("0", "0.5")) for row in wide)
     told = f"They find fewest right before the question, {min(near):.0f} to {max(near):.0f} %"
-    assert f"{told}. Yet window 16, once cut, finds {own:.0f} % of these." in LESSON
+    assert f"{told}, although window 16, once cut, finds {own:.0f} % of these." in DEEPER
+    told = f"Cut at 64, the model with the fixed window finds {own:.0f} % of the needles right before the question."
+    assert told in LESSON
+    assert f"Far fewer, {found(FIXED, '1'):.0f} %." in LESSON
     cut = [found(f"{MOVING}-window", depth) for depth in ("0", "0.5", "1")]
     assert [round(share) for share in cut] == [0, 0, 98]
     at_home = f"finds {found(WINDOWS, '1', 64):.0f} % of these needles at 64 bytes"
@@ -580,8 +597,8 @@ def test_with_gaps_a_model_goes_astray() -> None:
     assert found(WINDOWS, "1") < 50
     assert min(found(row, depth) for row in (QUARTER, MOVING) for depth in ("0", "1")) > 70
     bare = found("invleaky-moving", "1")
-    told = f"still misses {100 - found(MOVING, '1'):.0f} % of these needles on average"
-    assert f"The moving window leaves no gaps, and {told}; without log n it misses {100 - bare:.0f} %." in LESSON
+    told = f"The moving window still misses {100 - found(MOVING, '1'):.0f} % of these needles"
+    assert f"{told}, and {100 - bare:.0f} % without log n." in LESSON
     assert 8 * RUNGS["small"].train_length == 512
     assert "There no distance is new; likely it is the keys, up to eight times as many as in training" in LESSON
     back, lost = found(MOVING, "1") - found(FIXED, "1"), own - found(FIXED, "1")
@@ -642,20 +659,23 @@ def test_what_the_four_trainings_practise():
     ]
     assert "\n".join(("| --- | --- | --- | --- | --- |", *lines, "\n")) in LESSON
     assert [needles[name] for name in drawn] == sorted(needles[name] for name in drawn)
-    assert "*Gaps* are those between 64 and 511, *far pairs* the training pairs shown that far apart (last" in LESSON
+    assert "*far pairs*, tokens shown 64 to 511 apart." in LESSON
+    assert "*Gaps* are those left between 64 and 511; far pairs and needles are in percent." in LESSON
     assert found["windows"][1] == 64  # no gap below 64
     maps = [len(trainings[name]) for name in drawn]
     assert maps == sorted(maps)
-    assert "Is it the *number of maps*, or *practice* with far pairs? Three controls have four maps each." in LESSON
+    assert "Three controls have four maps each." in DEEPER
     assert [name for name in drawn if len(trainings[name]) == 4] == ["four slopes", "windows", "quarter"]
     assert found["quarter"][3] == found["slopes"][3] >= found["moving"][3]
     assert found["quarter"][3] > max(found["four slopes"][3], found["windows"][3])
-    assert "It practises more than both. But the four slopes practise half as much again as those windows" in LESSON
+    assert "The one with gaps of 4 practises more than the other two" in DEEPER
+    assert "the four slopes practise half as much again as windows 16, 32, 48 and 64, and find no more" in DEEPER
     assert 1.4 < found["four slopes"][3] / found["windows"][3] < 1.6
     wide = sorted((name for name in trainings if gaps[name] == 16), key=lambda name: found[name][3])
     assert wide == sorted(wide, key=lambda name: -needles[name])  # the fourth control among them
     assert wide[-1] == "fixed" == max(found, key=lambda name: found[name][3]) == min(needles, key=lambda n: needles[n])
-    assert "the moving window practises no more than slopes 16, 32, and is" in LESSON
+    assert "No: window 16 practises most and finds fewest" in LESSON
+    assert "the moving window practises no more than slopes 16 and 32." in DEEPER
     assert "in the second and fifth both sides practise far pairs as often" in DEEPER
     assert "544 tokens for windows 16 to 31, and 589 for windows 16, 20, 24 and 28" in DEEPER
 
@@ -677,14 +697,14 @@ def test_the_recipe_is_that_of_the_row():
 
 
 def test_what_to_train_for_a_server():
-    """The table of "Use it": each row was tested with what the name says that the server does."""
-    found = re.search(r'"invleaky-moving": "plain RoPE ←.*?}', LESSON, re.S)
+    """The deeper page's table: each row was tested with what the name says that the server does."""
+    found = re.search(r'"invleaky-moving": "plain RoPE ←.*?}', DEEPER, re.S)
     assert found
     named = dict(re.findall(r'"([\w-]+)": "(.*?)"', found[0]))
     method = {row: RUNGS["small"].rows[row].method for row in named}
     plain = rl.METHODS["rope"](layers=4, dim=32).test
     scaled = rl.METHODS["rope"](layers=4, dim=32, scale=rl.LogN(64)).test
-    assert 'head="server ← training (seeds)"' in LESSON
+    assert 'head="server ← training (seeds)"' in DEEPER
     for row, said in named.items():
         name, seeds = said.removesuffix(")").split(" (")
         assert BOARD.where(rung="small", row=row, metric="needle", length=512)["seeds"] == [int(seeds)]
@@ -696,7 +716,7 @@ def test_what_to_train_for_a_server():
             assert method[row].train_plan(0) == plain  # so log n† is not in training
     for row in ("invleaky-moving-logn", "skip-positions-logn"):  # log n is
         assert all(each.scale == rl.LogN(64) for each in method[row].train_plan(0))
-    assert "(log n: in training too; log n†: at test only)" in LESSON
+    assert "(log n: in training too; log n†: at test only.)" in DEEPER
     jump, moving = "skip-positions", "invleaky-moving"
     level = ahead(f"{jump}-logn", MOVING, "needle")
     assert level[1] < 0 < level[2]
@@ -704,8 +724,8 @@ def test_what_to_train_for_a_server():
     assert bare[1] < 0 < bare[2]
     assert "is {:.0f} points ahead of it ({:.0f} to {:.0f})".format(*bare).replace("-", "−") in DEEPER
     assert "Then take the one jump of {doc}`10_random_positions` (positions that skip once) rather than" in LESSON
-    told = "With log n we see no difference in needles; without it, three seeds do not settle which finds more."
-    assert told in LESSON
+    assert "With log n we see no difference in needles." in LESSON
+    assert "three seeds do not settle which finds more." in DEEPER
     assert len(right(moving, "needle")) == 3
     assert min(right(jump, "needle").values()) > 60
 
@@ -720,10 +740,12 @@ def test_how_far_the_paper_is_behind_rerope():
     (larger,) = (line for line in DEEPER.splitlines() if line.startswith("| the same, base 80,000 |"))
     behind = [a - float(b) for a, b in zip(rerope, re.findall(r"\d+\.\d+", larger), strict=True)]
     assert max(behind) < ahead("rerope-w32-logn-test", FIXED, "natural")[1]
-    assert "it is within 0.8 points of ReRoPE with log n at 4,096. The table has no cut." in DEEPER
+    assert "where some texts repeat. The table has no cut." in DEEPER
     repeated, natural = (math.ceil(10 * (a - b)) / 10 for a, b in zip(rerope[1:], inverse[1:], strict=True))
-    told = f"its fixed window is {natural} points behind ReRoPE, or {repeated} where some texts repeat"
-    assert f"Su's larger model does better: {told} ({{doc}}`deeper" in LESSON
+    assert max(natural, repeated) < 3
+    assert "In Su's larger model it does better, and stays within 3 points of ReRoPE ({doc}`deeper" in LESSON
+    told = f"it is within {natural} points of ReRoPE with log n on natural text, and within {repeated} where some texts"
+    assert told in DEEPER
     assert not re.search(r"^\| .*(window|cut)", DEEPER[DEEPER.index("## The published table") :], re.M | re.I)
 
 
@@ -779,7 +801,7 @@ def test_far_keys_lead_astray():
     assert drawn["… cut, not bent"] == "cut"
     assert free["needle"] > 90
     assert {(row["layer"], row["head"], row["seed"], row["documents"]) for row in STORED["looking"]} == {(2, 2, 0, 64)}
-    assert "so near gaps remain. Seed 0, log n, 64 needles." in LESSON
+    assert "this one is not bent. Seed 0, log n, 64 needles." in LESSON
     shape = kept_model(FIXED).config
     assert "watch the one of its 16 heads that copies it best" in LESSON
     assert shape.layers * shape.heads == 16
@@ -820,7 +842,8 @@ def test_the_cut_of_the_head_is_not_bent():
     found = live.digits(kept_model(FIXED), hidden, live.windows(), 512, (1.0,)).all(dim=2).double().mean().item()
     assert 100 * found == pytest.approx(looked(FIXED, "cut")["right"], abs=2)
     assert right(f"{FIXED}-window", "needle 1")[0] > looked(FIXED, "cut")["right"] + 10
-    assert "unlike the tables' cut, this one is not bent, so near gaps remain" in LESSON
+    assert "unlike the tables' cut, this one is not bent." in LESSON
+    assert "Unlike the tables' cut, the one drawn there is not bent, so near gaps remain." in DEEPER
 
 
 def test_the_moving_window_against_its_cut():
@@ -831,9 +854,10 @@ def test_the_moving_window_against_its_cut():
     assert natural == [-1.0, -1.2, -0.7]
     told = "Ordinary text does not profit: on all bytes it is 1.0 behind its cut (0.7 to 1.2), on far copies level."
     assert told in LESSON
-    assert "on ordinary text it is a point behind its cut, and level on far copies" in LESSON
+    assert "on ordinary text it is a point behind its cut." in LESSON
     served = ahead("rope-window", MOVING, "natural")
-    assert f"a sliding window is {served[0]} points ahead of the moving window on all bytes" in LESSON
+    assert f"a sliding window is {served[0]} points ahead of the moving window on all bytes" in DEEPER
+    assert served[1] > 0
     (line,) = BOARD.where(rung="small", row=MOVING, metric="needle", length=512)
     needle = [100 * line[f"ahead_{end}"] for end in ("mean", "low", "high")]
     assert "{:.0f} points more of them ({:.0f} to {:.0f})".format(*needle) in LESSON
@@ -850,10 +874,20 @@ def test_both_controls_leave_the_gaps():
         shown = {x for w, r in maps for x in visited(64, w, r)}
         assert {x % 16 for x in shown if x >= 64} == {0}
         assert {x for x in shown if 64 <= x < 512} <= set(visited(64, 16, 16))
-    assert "The three with gaps of 16 jitter, too, but from 64 on only among the dots of window 16." in LESSON
+    assert "The three with gaps of 16 that jitter do so, from 64 on, only among the dots of window 16." in DEEPER
     controls = ("slopes 16, 32", "slopes 16, 32, 48, 64", "windows 16, 32, 48, 64", "windows 16, 20, 24, 28")
     order = [LESSON.index(f"| {name} |") for name in controls]
     assert order == sorted(order)
+
+
+def test_which_windows_and_slopes_cover_the_test() -> None:
+    """What the deeper page says of other choices, before any is trained."""
+    assert rl.invleaky.covered_length(64, 16, 8) < 512 <= rl.invleaky.covered_length(64, 16, 11)
+    assert all(rl.invleaky.covered_length(64, 16, slope) < 512 for slope in range(1, 11))
+    reach = [rl.invleaky.covered_length(64, window, 16) for window in (8, 16, 32)]
+    assert reach == sorted(reach, reverse=True)
+    assert reach[-1] > 512
+    assert "With $r = 8$ the range ends before the test does; 11 is the first whole slope that covers it." in DEEPER
 
 
 # --- the scoreboard, as the lesson reads it -------------------------------------------------------------------------
@@ -1021,8 +1055,10 @@ def test_fewer_hands_turn_half_round_in_a_smaller_gap() -> None:
     turned = 16 * omega.max().item()
     assert turned == 16
     assert 2.5 < turned / (2 * math.pi) < 2.6
-    assert "InvLeaky leaves **gaps of 16**: the next seen distance is 16 farther, and that hand turns by" in LESSON
-    assert "16 radians, two and a half times round." in LESSON
+    told = "InvLeaky leaves **gaps of 16**: from one seen distance to the next the fastest hand turns by 16 radians"
+    assert f"{told}, two and a half times round." in LESSON
+    assert omega.max() == 1
+    assert "even the fastest hand turns by only 1 radian" in DEEPER
     assert [int((gap * omega > math.pi).sum()) for gap in (16, 4, 1)] == [3, 1, 0]
     assert "three of 16 pairs are affected in gaps of 16, of which" in DEEPER
     assert "in gaps of 4 one pair is, and in gaps of 1 none" in DEEPER
