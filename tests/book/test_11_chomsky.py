@@ -599,7 +599,7 @@ def test_what_the_lesson_says_of_the_ladder():
     assert "All train for 6,000 steps on up to 20 symbols" in LESSON
     assert "one learning rate (0.001)" in DEEPER
     assert PUBLISHED.steps == 1_000_000
-    assert "The paper's tape, after a million steps, solves them all." in LESSON
+    assert "The paper's tape, after a million steps, solves all three." in LESSON
     for task in ("stack manipulation", "duplicate string", "odds first"):  # published; the fourth network is the tape
         (row,) = [line for line in DEEPER.splitlines() if line.strip().startswith(f'"{task}": [')]
         assert float(row.split("[")[1].split(",")[3]) == 100
@@ -663,7 +663,7 @@ def test_an_rnn_keeps_as_many_bits_of_a_short_string_as_of_a_long_one():
     told = [(f"{100 * best[length]:.0f}", round(length * (2 * best[length] - 1))) for length in (20, 40, 100)]
     assert told == [("92", 17), ("70", 16), ("58", 16)] or told[-1][1] in (15, 16)
     assert "92 % at 20 symbols are $k = 17$, its 70 % at 40 are 16, and so are its 58 % at 100" in DEEPER
-    assert "The best RNN scores as if it kept some 16 bits, whether the string is short or long" in LESSON
+    assert "the best RNN scores as if it kept some 16 bits, whether the string is short or long" in LESSON
     drawn = rl.figures.chomsky_models(SHORT, "reverse_string", beyond=20, kept=16)
     (curve,) = [line for line in drawn.figure.axes[0].lines if line.get_label() == "16 bits"]
     assert curve.get_ydata()[-1] == pytest.approx(50 + 50 * 16 / 100)
@@ -705,7 +705,7 @@ def test_what_the_lesson_says_of_the_transformer():
     assert wrong == ["even_pairs"]
     assert min(home("bucket_sort", "transformer")) > 0.99
     assert "Count a task as learned if two seeds of three come 90 % of the way at home." in DEEPER
-    assert "That is the only row of eight that sensitivity gets wrong, if a task counts as learned where two" in LESSON
+    assert "a rival, the number of answers per string to learn from, fits all eight rows, but fails elsewhere" in LESSON
     assert max(value for yes, value in zip(learned, sensitive, strict=True) if yes) == 3
     assert min(value for yes, value in zip(learned, sensitive, strict=True) if not yes and value > 2) == 20
     assert "tasks of up to 3 are learned, and those of 20 are not. It fits seven rows of eight;" in DEEPER
@@ -729,7 +729,7 @@ def test_what_the_lesson_says_of_the_transformer():
     assert [f"{100 * share:.0f}" for share in (min(cycle), max(cycle))] == ["55", "92"]
     assert "yet on the ladder gets 55 to 92 % of the way, parity nothing." in DEEPER
     assert sum(share > 0.99 for share in home("even_pairs", "transformer")) == 1
-    assert "It learns sorting in every seed, but even pairs in one of three." in LESSON
+    assert "The Transformer learns sorting in every seed, but even pairs in one of three." in LESSON
     assert min(home("parity_check", "lstm") + home("cycle_navigation", "lstm") + home("even_pairs", "lstm")) > 0.9
     assert max(home("reverse_string", "lstm")) < 0.9
 
@@ -753,7 +753,7 @@ def test_constants_of_the_transformer():
             assert f"Of the {LADDER.samples} strings {round(128 * odd[20])} are odd" in DEEPER
             assert sorted(f"{100 * share:.0f}" for share in home(task, "transformer")) == ["-11", "11", "11"]
     assert sorted(f"{100 * share:.0f}" for share in home("even_pairs", "transformer")) == ["100", "22", "22"]
-    assert "At 22, 11 and −11 all strings get the same answer." in LESSON
+    assert "At 22, 11 and −11 all strings get one answer; the 128 tested are not half and half." in LESSON
     assert "two seeds of three are such constants, too, with marks at 22" in DEEPER
 
 
@@ -898,6 +898,8 @@ def test_random_positions_help_where_positions_were_the_trouble():
     assert min(seed[40] for way in WAYS for seed in of("even_pairs", way)) == 1
     assert "In every seed all models have learned the task: at 40 symbols every test string is right." in DEEPER
     assert "where a second set of trainings learned the task at home in every seed" in LESSON
+    assert sum(abs(seed[500] - 0.5) < 0.11 for seed in of("even_pairs", GRID)) == 2
+    assert "though two seeds of three are lost at 500 symbols" in LESSON
     assert "compare only what every seed learned at home. Here only even pairs passes." in DEEPER
 
 
