@@ -64,7 +64,7 @@ def test_its_numbers_are_those_of_the_chapters_it_names() -> None:
 
 def test_it_advises_what_chapter_12_and_the_cheat_sheet_do() -> None:
     said = (ROOT / "book" / "12_shootout.md").read_text("utf8"), (ROOT / "book" / "cheat_sheet.md").read_text("utf8")
-    assert "| change the attention of a trained model, and need what is far | **ReRoPE with log n†**" in said[0]
+    assert "| change its attention, and need what is far | **ReRoPE with log n†**" in said[0]
     assert r"For a first try: $w = N/2$, log n†, and two controls beside it" in said[0]
     assert "| change the attention of a trained model | ReRoPE with log n†; for needles, if it" in said[1]
     assert "| the same, and nothing far has to be found | a window of the training length |" in said[1]
