@@ -203,6 +203,7 @@ LABELS = {
     "rerope": "ReRoPE", "leaky-rerope": "Leaky ReRoPE", "self-extend": "Self-Extend",
     "lambda": "Λ mask, 4 first bytes", "streaming": "StreamingLLM", "lm-infinite": "LM-Infinite",
     "window-8": "A window of 8 bytes", "alibi": "ALiBi", "invleaky": "InvLeaky",
+    "invleaky-r8": "InvLeaky, slope 8", "invleaky-r11": "InvLeaky, slope 11",
     "invleaky-moving": "InvLeaky, moving window", "invleaky-same-residue": "InvLeaky, windows 16 to 64",
     "invleaky-slopes": "InvLeaky, two slopes", "invleaky-quarter-gaps": "InvLeaky, windows 16 to 28",
     "invleaky-four-slopes": "InvLeaky, four slopes",
@@ -216,6 +217,7 @@ LABELS = {
     "equal-mean-pi": "Equal means, steps of 1/8 at test",
     "equal-mean-rerope": "Equal means, ReRoPE at test",
     "t5": "T5’s buckets", "kerple": "KERPLE", "sandwich": "Sandwich", "fire": "FIRE", "shaw": "Shaw", "xpos": "xPos",
+    "alibi-random": "ALiBi, random slopes",
     "rope-b100": "RoPE, base 100", "rope-b1000": "RoPE, base 1,000", "rope-b100000": "RoPE, base 100,000",
     "rope-b1e+06": "RoPE, base 1,000,000", "longrope": "LongRoPE, searched",
     "longrope-without-factor": "LongRoPE, searched, without its factor",
@@ -233,6 +235,10 @@ MADE_BY = {
     "self-extend": "layers=4, dim=32, window=32, group=16",
     "streaming": "layers=4, dim=32, visible_window=60, sinks=4",
     "invleaky": "layers=4, dim=32, window=16, slope=16",
+    "invleaky-r8": "layers=4, dim=32, window=16, slope=8",
+    "invleaky-r11": "layers=4, dim=32, window=16, slope=11",
+    "invleaky-w8": "layers=4, dim=32, window=8, slope=16",
+    "invleaky-w32": "layers=4, dim=32, window=32, slope=16",
     "invleaky-moving": "layers=4, dim=32, windows=range(16, 32), slopes=(16,)",
     "invleaky-same-residue": "layers=4, dim=32, windows=range(16, 80, 16), slopes=(16,)",
     "invleaky-slopes": "layers=4, dim=32, windows=(16,), slopes=(16, 32)",
@@ -244,15 +250,21 @@ MADE_BY = {
     "equal-mean": "layers=4, dim=32, causal=True",
     "skip-positions": "layers=4, dim=32, max_length=512",
 }
-METHOD_OF = dict.fromkeys(
-    ("invleaky-same-residue", "invleaky-slopes", "invleaky-quarter-gaps", "invleaky-four-slopes"), "invleaky-moving"
-)
+METHOD_OF = {
+    **dict.fromkeys(("invleaky-r8", "invleaky-r11", "invleaky-w8", "invleaky-w32"), "invleaky"),
+    **dict.fromkeys(
+        ("invleaky-same-residue", "invleaky-slopes", "invleaky-quarter-gaps", "invleaky-four-slopes"), "invleaky-moving"
+    ),
+}
 ABOUT = {
     "rope": "02", "rope-logn": "06", "rope-logn-test": "06", "rope-window": "07", "rerope": "08", "hwfa2": "07",
     "nope": "14", "nope-every-fourth": "14", "partial-rotary": "14", "rope-per-head": "14",
 }  # fmt: skip
 CHOOSER = (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 512))
-MEANT = {"rerope-w16": "ReRoPE, window 16", "rerope-w32": "ReRoPE"}  # two windows of one method
+MEANT = {  # several windows of one method
+    "rerope-w16": "ReRoPE, window 16", "rerope-w32": "ReRoPE",
+    "invleaky-w8": "InvLeaky, window 8", "invleaky-w32": "InvLeaky, window 32",
+}  # fmt: skip
 
 
 def row_label(row: str) -> str:
@@ -365,6 +377,8 @@ def row_code(row: str, plan: TableRow) -> str:
     '`rl.METHODS["self-extend"](layers=4, dim=32, window=32, group=16, scale=rl.LogN(64, clip=True))`'
     """
     base = plain_name(row.removesuffix("-ordinary"))
+    with_window = row.partition("-logn")[0]
+    base = with_window if with_window in MADE_BY else base
     if base in MADE_BY:
         scale = ", scale=rl.LogN(64, clip=True)" if "-logn-test" in row else ", scale=rl.LogN(64)"
         added = "" if "-logn" not in row else ", train_length=64" if base == "hwfa2" else scale
