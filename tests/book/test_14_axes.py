@@ -228,14 +228,15 @@ def test_what_the_lesson_says_of_pictures() -> None:
     told = [fmean(found("line by line, told the width", *shape)) for shape in ((8, 8), (12, 12))]
     assert "train it on widths from 6 to 11, and add a vector to each pixel that tells the width" in LESSON
     assert list(experiment.WIDTHS) == [6, 7, 8, 9, 10, 11]
-    assert f"It finds {told[0]:.0f} % of the pixels at home, and {told[1]:.0f} % at width 12." in LESSON
+    assert f"It finds {told[0]:.0f} % of the pixels at home, and {told[1]:.0f} % at width 12, unless" in LESSON
     assert min(found("line by line, told, 12 too", 12, 12)) > 99
     assert (
         f"finds {fmean(found('learned table', 12, 12)):.0f} % at 12 × 12, where *one up* is about two thirds" in DEEPER
     )
     assert abs((8 - 1) / (12 - 1) - 2 / 3) < 0.05  # of a row of the table, whose corners stay
     two = found("two axes", 24, 24)
-    assert f"At 24 × 24 they find {fmean(two):.0f} % on average, in one training only {min(two):.0f}." in LESSON
+    assert f"At 24 × 24 they find {fmean(two):.0f} % on average." in LESSON
+    assert min(two) < 30 < 85 < max(two)  # the table beside it has the worst seed and the best
     assert min(found("two axes", 12, 12)) > 99.5
     assert min(found("two axes", 8, 8)) > 99.5
     ten = [found("two axes, base 10", *shape) for shape in ((8, 8), (24, 24))]
@@ -554,7 +555,7 @@ def test_eq_axes_t5() -> None:
     assert round(16 * math.log(20 / 16) / math.log(8), 1) == 1.7
     assert number[63] == 26
     assert max(number) - number[63] == 5  # ranges 27 to 31
-    assert "ours below, which ends at 31, is trained to its end; T5's usual one is too long for texts of 64." in LESSON
+    assert "Ours below ends at 31, within the texts of 64; T5's usual table does not." in LESSON
     assert number.index(16) == 16  # in the exercise: half of the buckets hold one distance each
     said = "$16 + 1 = 17$: $16 \\ln(20/16)/\\ln(128/16)$ is 1.7, rounded down."
     assert f"distance 20 is in number {said}" in LESSON
@@ -673,7 +674,7 @@ def test_one_line_of_each_bias() -> None:
     inside = 16 * math.log(20 / 16) / math.log(32 / 16)
     assert (
         "KERPLE with $r_1 = r_2 = 1$, so first $-\\ln 21$; our T5, as in {ref}`the exercise <ex-axes-bucket>`, with 32 "
-        f"for its 128, so first $16 + 16 \\ln(20/16)/\\ln(32/16) = {16 + inside:.1f}$, rounded down; FIRE with "
+        f"for its 128: first $16 + 16 \\ln(20/16)/\\ln(32/16) = {16 + inside:.1f}$, rounded down; FIRE with "
         "$c = 1$, $L = 64$." in LESSON
     )
     away, one = biases.distances(512), torch.ones(1, dtype=torch.float64)
@@ -751,7 +752,7 @@ def test_what_the_lesson_says_of_biases() -> None:
     fall = -percent("rope", "far copies", column="ahead_mean")
     assert (
         f"Plain RoPE's dot is {fall:.0f} points to the left of its cut, the diamond: the far text ruins it. The six "
-        "biases stay close to theirs. **No bias collapses on far copies**; none is surely below its own cut." in LESSON
+        "biases stay close to theirs, none surely below. **No bias collapses on far copies.** (Over" in LESSON
     )
     assert max(-over_its_cut(row)[0] for row in names) < 4
     assert all(over_its_cut(row)[2] > 0 for row in names)  # none is surely behind
@@ -823,8 +824,8 @@ def test_what_both_pages_say_of_all_bytes() -> None:
     assert {row for row in names if over[row][1] > 0} == {"alibi"}
     assert all(ahead(row, "rope-window", "natural")[1] <= 0 for row in names)
     assert (
-        f"(Over all bytes both tables are, T5's by {-over['t5'][0]:.0f} points, RoPE by {-over['rope'][0]:.0f}.)"
-        in LESSON
+        f"(Over all bytes both tables are surely below, T5's by {-over['t5'][0]:.0f} points, RoPE by "
+        f"{-over['rope'][0]:.0f}.)" in LESSON
     )
     t5, shaw = ([f"{-value:.1f}" for value in over[row]] for row in ("t5", "shaw"))
     alibi = [f"{value:.1f}" for value in over["alibi"]]
@@ -892,7 +893,7 @@ def test_what_the_lesson_says_of_needles() -> None:
         "T5": ("t5", "its last number"),
         "FIRE": ("fire", "a known share"),
         "plain RoPE": ("rope", "a new angle"),
-        "HWFA": ("hwfa-w16", "nothing: it turns near, or not at all"),
+        "HWFA": ("hwfa-w16", "meets none"),
     }.items():
         ends = [f"{end(right(row, 'needle').values()):.0f}" for end in (min, max)]
         reads = over_its_cut(row)[1] > 0 and ahead(row, "rope-window", "far copies")[1] > 0
@@ -906,8 +907,7 @@ def test_what_the_lesson_says_of_needles() -> None:
     assert len(more) == 8
     assert min(more) > 40 > 33.4 > min(by_seed) > 33.3
     assert (
-        "**Formulas nearly pass.** Eight of their nine seeds find more than a cut, but seeds differ so much that no "
-        "mean surely does." in LESSON
+        "**Formulas nearly pass.** Eight of their nine seeds find more than a cut, but no mean surely does." in LESSON
     )
     assert max(percent(f"{row}-window", "needle") for row in (*formulas, "shaw", "t5", "fire", "rope")) < 33.4
     assert all(percent(row, "needle", column="low") < 100 / 3 for row in formulas)
@@ -925,7 +925,7 @@ def test_what_the_lesson_says_of_needles() -> None:
 def test_what_the_lesson_says_of_turning_less() -> None:
     less = ("p-rope", "partial-rotary", "nope-every-fourth")
     falls = [-percent(row, "far copies", column="ahead_mean") for row in less]
-    assert "Without the windows, *NoPE every fourth* falls about as far as RoPE. So does p-RoPE," in LESSON
+    assert "Without the windows it falls about as far as RoPE. So does p-RoPE," in LESSON
     assert (
         "On far copies p-RoPE, half the channels and NoPE in every fourth layer fall below their cuts about as far as "
         f"RoPE, by {min(falls):.0f} to {max(falls):.0f} points." in DEEPER
@@ -956,8 +956,8 @@ def test_the_windows_are_what_hwfa_has_and_nope_every_fourth_has_not() -> None:
         "or without log n." in DEEPER
     )
     assert (
-        "HWFA ({doc}`07_local`) turns nothing (*NoPE*) in every fourth layer, and is trained with windows of 16 bytes "
-        "in the others, where then no distance is new. It reads far, with "
+        "HWFA ({doc}`07_local`) turns nothing (*NoPE*) in every fourth layer; the others are trained with windows of "
+        "16 bytes, where no distance is new. It reads far, with "
         f"{percent('hwfa-w16', 'far copies'):.0f} % right." in LESSON
     )
     assert mean > low > 10
