@@ -752,7 +752,7 @@ def test_what_the_lesson_says_of_biases() -> None:
     fall = -percent("rope", "far copies", column="ahead_mean")
     assert (
         f"Plain RoPE's dot is {fall:.0f} points to the left of its cut, the diamond: the far text ruins it. The six "
-        "biases stay close to theirs, none surely below. **No bias collapses on far copies.** (Over" in LESSON
+        "biases stay close to theirs, none surely below. **No bias collapses on far copies.** Over" in LESSON
     )
     assert max(-over_its_cut(row)[0] for row in names) < 4
     assert all(over_its_cut(row)[2] > 0 for row in names)  # none is surely behind
@@ -824,8 +824,8 @@ def test_what_both_pages_say_of_all_bytes() -> None:
     assert {row for row in names if over[row][1] > 0} == {"alibi"}
     assert all(ahead(row, "rope-window", "natural")[1] <= 0 for row in names)
     assert (
-        f"(Over all bytes both tables are surely below, T5's by {-over['t5'][0]:.0f} points, RoPE by "
-        f"{-over['rope'][0]:.0f}.)" in LESSON
+        f"Over all bytes the two tables do fall surely below theirs, T5's by {-over['t5'][0]:.0f} points, where RoPE "
+        f"loses {-over['rope'][0]:.0f}." in LESSON
     )
     t5, shaw = ([f"{-value:.1f}" for value in over[row]] for row in ("t5", "shaw"))
     alibi = [f"{value:.1f}" for value in over["alibi"]]
@@ -882,8 +882,8 @@ def test_what_the_lesson_says_of_needles() -> None:
         f"{min(found):.0f} to {max(found):.0f} and {shaws:.0f}." in DEEPER
     )
     assert (
-        "The hidden numbers of {doc}`12_shootout`, *needles*, cannot. A third of them lie within 64 bytes, and no cut "
-        "finds more." in LESSON
+        "The hidden numbers of {doc}`12_shootout`, *needles*, are of that kind. A third of them lie within 64 bytes, "
+        "and no cut finds more." in LESSON
     )
     for name, (row, says) in {
         "ALiBi": ("alibi", "a new number"),
