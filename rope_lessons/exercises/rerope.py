@@ -95,7 +95,7 @@ EXERCISES: dict[str, Exercise | Lab] = {
         mistakes={
             "order is lost: bytes 16 apart, far away, are shown 0 apart": {"window": 32, "slope": 0.0},  # ReRoPE
             "needles are lost: you find 2.1 %": {"window": 32, "slope": 1 / 8},  # "eight times as long, so k = 8"
-            "needles are lost: you find 9": {"window": 32, "slope": 1 / 16},  # the table's
+            "needles are lost: you find 9": {"window": 32, "slope": 1 / 16},  # the figure's last cell
             "needles are lost: you find 0.0 %": {"window": 8, "slope": 1 / 10},
             # Cheating: a slope that only seems to keep the order, and no bend at all.
             "order is lost: bytes 16 apart, far away, are shown 1.6e-08 apart": {"window": 16, "slope": 1e-9},

@@ -481,14 +481,9 @@ def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
 LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and the place of the third digit in the line
 HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
-MARK, BENT = "#f5c97a", 8  # the tint of what is marked; the window that is too short
-SAME = 'carries: after ↵key␣=␣"48', 'wants: after ↵key␣=␣"48'
-STATES: dict[str | int | float, tuple[str, str, str]] = {  # button, what the digit carries, what is wanted
-    "whole": ("as trained", *SAME),
-    "crowd": ("too many keys", *SAME),
-    "sharp": ("with log n†", *SAME),
-    "bent": ("w = 8", 'carries: after ?y␣=␣"48', 'wants: after ?ey␣=␣"48'),
-}
+MARK = "#f5c97a"  # the tint of what is marked
+CARRIED = 'after ↵key␣=␣"48'
+STATES: dict[str | int | float, str] = {"whole": "as trained", "crowd": "too many keys", "sharp": "with log n†"}
 MARK_SCRIPT = """
     for (const part of svg.querySelectorAll("[data-state]"))
       part.toggleAttribute("hidden", part.dataset.state !== value.state);
@@ -530,14 +525,13 @@ def _bars(values: Sequence[float]) -> str:
 
 def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -> Explorable:
     """How the third digit of a needle is found: what layer 1 writes onto it and what the question looks for, also with
-    too many keys or bent distances.
+    too many keys.
 
     Args:
         measured: for each state how far that digit is found and how often it is read, in percent.
         state: at the start.
     """
-    near, far = range(THIRD - BENT + 1, THIRD), range(THIRD - BENT + 1)
-    sure, unsure, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 2), (RED, 2), (GREY, 1)))
+    sure, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 2), (GREY, 1)))
     x, ask = _center(THIRD), _center(len(QUESTION) - 2)
     drawn = {
         "whole": _arcs(range(THIRD), sure),
@@ -545,18 +539,13 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         + "".join(f'<path d="M0 {y}Q150 {y - 30} {x} {LINE_TOP}" fill="none" {crowd}/>' for y in range(48, 104, 6))
         + f'<rect x="{x - 11}" y="{LINE_TOP + 3}" width="22" height="22" fill="{MARK}"/>'
         + f'<text x="{x}" y="{LINE_TOP + 19}" text-anchor="middle" fill-opacity="0.6">?</text>',
-        "bent": _arcs(near, sure) + _arcs(far, f'{unsure} stroke-dasharray="4 4"'),
     }
     words = "".join(
         f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn.get(str(name), drawn["whole"])}'
-        f'<path d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" stroke-width="3" '
-        f'stroke="{RED if name == "bent" else GREEN}" stroke-dasharray="{"3 6" if name == "bent" else "none"}"/>'
-        f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">{html.escape(carries)}</text>'
-        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">{html.escape(wants)}</text>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 109}" font-size="13">'
         f"{'135 away, shown as 32' if name in ('crowd', 'sharp') else '23 away'}</text>"
         f"{_bars(measured[str(name)])}</g>"
-        for name, (_, carries, wants) in STATES.items()
+        for name in STATES
     )
     svg = (
         '<svg viewBox="0 0 360 342" style="width:100%;max-width:380px;height:auto;background:none;display:block;'
@@ -564,20 +553,22 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes what stands before</text>'
         f"{_row_of_bytes(LINE, LINE_TOP, THIRD)}{words}"
         f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
+        f'<path d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" stroke-width="3" stroke="{GREEN}"/>'
+        f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">carries: {html.escape(CARRIED)}</text>'
+        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">wants: {html.escape(CARRIED)}</text>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
         f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
         "</svg>"
     )
-    said = "; ".join(f"{STATES[name][0]} {spoken(values, 0)}" for name, values in measured.items())
+    said = "; ".join(f"{STATES[name]} {spoken(values, 0)}" for name, values in measured.items())
     alt = f"""Two lines of bytes. Above, the hidden line with its number; the ten bytes before its third digit, a 2,
         send arrows to it, which it then carries. Below, the question, the same line up to its second digit;
         its last byte looks for a byte that carries the same, and finds the 2, 23 away. With too many keys it is 135
-        away; the arrows are pale among others, and for the 2 stands a question mark. With log n† they are not. With
-        w = 8 the farthest bytes share one distance with all before them, three above and two in the question. Found
+        away; the arrows are pale among others, and for the 2 stands a question mark. With log n† they are not. Found
         and read, in percent: {said}."""
-    caption = """A drawing; the bars are measured, for the third digit at ¾ of 64 bytes (as trained, w = 8) or 512:
-        found, the weight of layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4
-        have w = 32 and no scale. ↵ is the line's end, ␣ a blank. With w = 8 all from 8 away on is one ?; the 8 that
-        asks, a byte earlier, still sees the e."""
-    buttons = Choice("state", "layer 1", {name: button for name, (button, *_) in STATES.items()}, state)
+    caption = """A sketch: the real mark is two of these characters, which two heads write (see the deeper page). The
+        bars are measured, for the third digit at ¾ of 64 bytes (as trained) or 512: found, the weight of layer 2's best
+        head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32 and no scale. ↵ is the
+        line's end, ␣ a blank."""
+    buttons = Choice("state", "layer 1", STATES, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
