@@ -860,7 +860,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
         for metric in ("natural", "far copies")
     }
     assert hybrid == {"natural": [2.1, 1.3, 2.8], "far copies": [14.4, 11.8, 17.1]}
-    assert "Look at the filled dots, the far copies. HWFA is 14 points ahead of its control, and all three read" in LESSON
+    assert "Look at the filled dots, the far copies. HWFA is 14 points ahead of its control, and all three" in LESSON
     leads = [board(row, "far copies", 512, "ahead_low") for row in ("alibi", "hwfa2-w16-logn", "hwfa-w16")]
     assert min(leads) > 3
     assert round(49.41 - 48.70, 1) == 0.7
