@@ -1053,7 +1053,7 @@ def test_without_the_switch_hwfa2_finds_only_what_is_near():
     assert found[0.0] == found[0.5] == 0 < found[1.0]
     stored = hybrid("hwfa2-w16-logn", "no switch")["right"]["needle, 512"]
     assert stored == pytest.approx(100 * found[1.0] / 3, abs=8)
-    assert "and finds only needles right before the question, not all of those" in LESSON
+    assert "and finds only needles right before the question, not all of those" in DEEPER
 
 
 def test_a_control_shortens_the_full_layer_alone():
