@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import re
+import textwrap
 from collections import Counter
 from contextlib import redirect_stdout
 from functools import cache
@@ -62,6 +63,17 @@ def test_eq_models_llama3() -> None:
             low, high = rope["low_freq_factor"], rope["high_freq_factor"]
             mu = min(1, max(0, (tau - low) / (high - low)))
             assert found == pytest.approx(omega * (mu + (1 - mu) / rope["factor"]), rel=1e-12)
+
+
+def test_the_five_rows_of_llama_3_1() -> None:
+    """All its layers are alike, and only their frequencies are not those of plain RoPE."""
+    (layer,) = set(MODELS["Llama 3.1 8B"].plan())
+    plain = rl.scheme("rope", dim=128, base=5e5)
+    assert layer.frequencies is not None
+    assert layer.frequencies.kind == "llama3"
+    assert layer.replace(frequencies=plain.frequencies) == plain
+    for row in ("base $B$ = 500,000 (`rope_theta`)", "the true one: no key bends it", "no key sets a window"):
+        assert row in LESSON
 
 
 def test_pair_32_by_hand() -> None:
@@ -132,15 +144,12 @@ def test_eq_models_mla() -> None:
 def test_numbers_of_models_in_the_text() -> None:
     refused = [name for name, model in MODELS.items() if model.refused is not None]
     assert len(MODELS) == 42
-    assert "Each of the 42 was read" in LESSON
+    assert "Select another of the 42 models." in LESSON
     assert len(refused) == 13
     for name in refused:
         with pytest.raises(ValueError, match="must"):
             MODELS[name].plan()
-    assert (
-        "`plan_from_hf` refuses thirteen of the 42 even with all that a class fills in, most because a plan would be "
-        "wrong about something." in LESSON
-    )
+    assert "`plan_from_hf` refuses thirteen of the 42 even with all that a class fills in" in LESSON
     unchecked = {name for name in refused if "code of its own" in MODELS[name].outside}
     assert unchecked >= {"Qwen 1.8B", "InternLM2.5 7B"}
     assert "by a factor of 1" in MODELS["Devstral 2 123B"].outside["temperature by position"]
@@ -149,7 +158,7 @@ def test_numbers_of_models_in_the_text() -> None:
     makers = {MODELS[name].family.split()[0] for name in mixed}
     assert len(mixed) == 11
     assert makers == {"Gemma", "Command", "Llama", "EXAONE", "gpt-oss", "Olmo"}
-    assert "| windows or blocks, and layers that see far | {doc}`7 <07_local>` | 11, of six makers |" in LESSON
+    assert "2. **11, of six makers, let only some layers see far**; the others have windows or blocks." in LESSON
     plain = {name: model for name, model in MODELS.items()
              if all(layer.turns in (None, "rope", "mrope") for layer in model.layers)}  # fmt: skip
     far = [name for name, model in plain.items() if (model.claimed or 0) >= 32_768]
@@ -163,7 +172,10 @@ def test_numbers_of_models_in_the_text() -> None:
     assert nothing_else == ["Mistral 7B v0.3", "Mixtral 8x7B", "Qwen2.5 7B", "Qwen2.5-VL 7B", "Qwen3 8B",
                             "Qwen3 30B-A3B 2507"]  # fmt: skip
     listed = "Mistral v0.3, Mixtral, Qwen2.5, Qwen2.5-VL, Qwen3 8B (YaRN off) and Qwen3 30B."
-    assert f"Six of them have nothing for length but a large base, 1,000,000 or more: {listed}" in LESSON
+    assert f"Six of them have nothing for length but a large base, 1,000,000 or more: {listed}" in DEEPER
+    said = "Six models that allow 32k to 256k have nothing for length but a large base, 1,000,000 or more."
+    assert said in LESSON
+    assert {MODELS[name].claimed for name in nothing_else} >= {32_768, 262_144}
     assert min(layer.base or 0 for name in nothing_else for layer in MODELS[name].layers) == 1_000_000
     for name in nothing_else:
         config = MODELS[name].config
@@ -172,21 +184,27 @@ def test_numbers_of_models_in_the_text() -> None:
     still = [int((turns(rl.rope_frequencies(128, base), 32_768) < 1).sum()) for base in (1e4, 1e6)]
     assert still == [4, 24]
     assert (
-        "Of the 64 hands of these models four do not come round in 32k tokens with a base of 10,000, but 24 with "
+        "Of these models' 64 hands four do not come round in 32k tokens with a base of 10,000, but 24 with "
         "1,000,000." in LESSON
     )
-    assert "Eleven of the files that change no frequencies allow 32k to 256k" in LESSON
+    assert "Eleven of the files that change no frequencies allow 32k to 256k" in DEEPER
     assert max(plain[name].claimed or 0 for name in far) == 262_144
     assert {MODELS[name].claimed for name in far} >= {32_768, 262_144}
     assert len(families(with_idea("nope"))) == 5
-    assert "| far layers without positions | {doc}`7 <07_local>` | 5 |" in LESSON
+    assert len(with_idea("nope")) == 5
+    assert "5 leave far layers without positions ({doc}`07_local`)." in LESSON
     assert {layer.sees for m in MODELS.values() for layer in m.layers if layer.turns is None} == {"all", "none"}
     assert families(with_idea("log n")) == ["Qwen", "Llama 4", "Ministral 3"]
-    assert "| a scale that grows with the length, in one log n† | {doc}`6 <06_entropy>` | 3 |" in LESSON
+    assert len(with_idea("log n")) == 3
+    assert "3 by a factor that grows with the text, one of them log n† ({doc}`06_entropy`)." in LESSON
     read = [layer for model in MODELS.values() if model.refused is None for layer in model.plan()]
     true = rl.scheme("rope", dim=64)
     assert {(layer.window, layer.slope) for layer in read} == {(true.window, true.slope)}
-    assert "| bent distances | {doc}`8 <08_rerope>` | 0 |" in LESSON
+    assert "4. **None bends distances** ({doc}`08_rerope`)." in LESSON
+    assert "None bends a *distance*." in LESSON
+    assert [name for name, model in MODELS.items() if any(layer.turns == "mrope" for layer in model.layers)] == [
+        "Qwen2.5-VL 7B"
+    ]
     assert families(with_idea("hwfa")) == ["Command R7B", "Command A", "Llama 4", "EXAONE 4"]
     rules = [
         name
@@ -194,17 +212,19 @@ def test_numbers_of_models_in_the_text() -> None:
         if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)
     ]
     assert (len(rules), len({*with_idea("larger base")} - {*rules})) == (17, 17)
-    assert "| slow or still hands: 17 by a rule, 17 more by a base above 10,000 | {doc}`3 <03_radix>`, {doc}" in LESSON
-    assert "{doc}`5 <05_circles>` | 34 |" in LESSON
+    assert "1. **34 have slow or still hands**: 17 by a rule, 17 more by a base above 10,000 (" in LESSON
+    assert len(MODELS) / 2 < 34
+    assert "**1.** Most change the *frequencies*, by a rule (orange) or by a base above 10,000." in LESSON
     assert 0 < len({*with_idea("larger base")} & {*rules}) < len(rules)
-    assert "slower hands, by a rule, a large base or both; in some, windows" in LESSON
+    assert "slow their hands, by a rule, a large base or both; some have windows beside a few far layers" in LESSON
     assert [name for name in MODELS if {"log n", "dynamic-ntk"} <= MODELS[name].ideas] == ["Qwen 1.8B"]
     assert "the first Qwen has it together with dynamic NTK. No later file here has log n." in DEEPER
     assert not any(
         layer.turns is None and layer.sees in ("window", "chunk") for m in MODELS.values() for layer in m.layers
     )
     assert all(MODELS[name].outside for name in ("Llama 4 Scout", "Qwen3-Next 80B-A3B"))  # no knob holds what they do
-    assert "So for length three knobs remain; the row *outside* names what none of the five shows." in LESSON
+    assert "The row *outside* names what none of the five shows." in LESSON
+    assert "counts otherwise than 0, 1, 2, …, for length three knobs remain." in LESSON
     assert "None of the 42 does the reverse, whose far layers would meet every new distance." in LESSON
     assert len({name.split()[0] for name in families(with_idea("hwfa"))}) == 3
     assert "But Command R7B, Command A, Llama 4 and EXAONE 4, of three makers, share one shape:" in LESSON
@@ -240,8 +260,8 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     assert rules == [{"longrope"}] * 2 + [{"yarn"}] * 2 + [{"llama3"}]
     assert [name for name in below if not figures.seen_far(MODELS[name])] == ["Llama 4 Scout"]
     assert (
-        "Four models with solid marks are there, by what their sources allow; all four **slow their hands** by a rule."
-        in LESSON
+        "By what their sources allow, four models with solid marks are below the line, and all four **slow their "
+        "hands** by a rule." in LESSON
     )
     claims = {"DeepSeek-V2 Lite": 32_768, "DeepSeek-V3": 131_072}  # the makers' pages, which the deeper page links
     assert [figures.turns_once(length) > 1e4 for length in claims.values()] == [False, True]
@@ -256,7 +276,7 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     for name, d in turned.items():  # with as many hands as the model has, too
         slowest = max(layer.base or 0 for layer in MODELS[name].layers) ** (2 / d - 1)
         assert (MODELS[name].claimed or 0) * slowest > 2 * math.pi
-    assert "Below the dashed line no such hand is left." in LESSON
+    assert "above the dashed line does not come round within the longest text that is allowed." in LESSON
     assert "the slowest hand, if no rule slowed it, would come round within that text" in LESSON
     changed = [name for name, model in MODELS.items()
                if any(layer.turns not in (None, "rope", "mrope") for layer in model.layers)]  # fmt: skip
@@ -268,7 +288,7 @@ def test_only_models_with_changed_frequencies_are_below_the_line() -> None:
     marks = {(m.claimed, max(layer.base or 0 for layer in m.layers)) for m in MODELS.values() if m.name not in changed}
     hidden = [name for name in full if (MODELS[name].claimed, MODELS[name].layers[0].base) in marks]
     assert (hidden, "Qwen 1.8B and InternLM2.5 7B (each behind" in listed) == (["Qwen 1.8B", "InternLM2.5 7B"], True)
-    assert "Ten models with solid marks above the line change frequencies all the same." in LESSON
+    assert "Ten models with solid marks above the line change frequencies all the same, Llama 3.1 among them." in LESSON
     llama = MODELS["Llama 3.1 8B"]
     slowest = float(rl.rope_frequencies(128, 5e5)[-1])
     assert llama.name in {*changed} - {*below}
@@ -322,6 +342,7 @@ def test_only_pi_needs_no_length_before() -> None:
     assert gemma.trained is None
     assert not any("original" in key for key in gemma.config)
     assert "PI's rule has no turns in it, so Gemma 3's file names no length before." in DEEPER
+    assert "in its layers that see everything it slows *every* hand to an eighth, by PI" in DEEPER
 
 
 def test_a_length_before_is_that_of_a_rule_or_of_the_makers() -> None:
@@ -363,7 +384,7 @@ def test_exaone() -> None:
     shape = [name for name in with_idea("hwfa") if {layer.turns for layer in MODELS[name].layers} != {None, "rope"}]
     assert shape == ["Llama 4 Scout", "EXAONE 4.0 32B"]
     assert len(with_idea("hwfa")) == 4
-    assert "Two of the four slow theirs all the same ({doc}`deeper/15_models`)." in LESSON
+    assert "two of the four models whose near layers turn and whose far layers do not slow hands all the same" in DEEPER
     assert "Llama 4 slows its hands, too, in layers that see a block of 8,192, which is its $N$." in DEEPER
 
 
@@ -421,9 +442,12 @@ def test_how_many_have_a_scale() -> None:
                  if key not in ("type", "llama_4_scaling_beta")}  # fmt: skip
     (its,) = rl.plan_from_hf({"num_hidden_layers": 1, "head_dim": 128, "rope_parameters": ministral})
     assert its.rotary_scale == 1
-    row = next(line for line in LESSON.splitlines() if line.startswith("| YaRN's or LongRoPE's attention factor |"))
-    assert row.endswith("| 8 of 9 (not Ministral 3) |")
-    assert "sometimes without positions; in some a scale." in LESSON
+    assert "3. **11 scale their scores for length**: 8 by an attention factor, YaRN's or LongRoPE's, 3 by a f" in LESSON
+    assert len(grows) + len(factor) == 11
+    assert (
+        "Of the nine models with YaRN's rule or LongRoPE's, eight have its attention factor; Ministral 3 ha" in DEEPER
+    )
+    assert "sometimes without positions; some have a scale." in LESSON
 
 
 def test_a_base_in_steps() -> None:
@@ -431,8 +455,8 @@ def test_a_base_in_steps() -> None:
     smol = MODELS["SmolLM3 3B"]
     assert smol.claimed == 64 * 1024
     assert {layer.base for layer in smol.layers if layer.turns} == {5e6}
-    assert "SmolLM3 did both: it trained on at 32k, then at 64k, each time with a larger base ({doc}`deepe" in LESSON
     assert "SmolLM3 raised its base when its training went on to longer texts, [in two steps](" in DEEPER
+    assert "smollm3.md), first to 32k, then to 64k." in DEEPER
     assert "long_context_4k_to_32k.yaml) has 2 million. Both have 5 million at 64k" in DEEPER
     assert "The account's 128k need YaRN on top" in DEEPER
     assert {layer.sees for layer in smol.layers} == {"all"}
@@ -440,10 +464,11 @@ def test_a_base_in_steps() -> None:
     assert "with log n† in 27 of 36 layers" in rl.hf.advise(smol.config, 131_072).lines[2]
     bent = {its.window for its in rl.hf.advise(smol.config, 131_072).plan if its.frequencies is not None}
     assert bent == {smol.claimed / 2}
-    assert "Distances bend from half of the claimed length on." in LESSON
-    assert "In our small model log n† takes ReRoPE in all layers from 27 % of the needles to 88 (five seeds" in LESSON
-    assert "For this length SmolLM3's makers name YaRN; we ran neither." in LESSON
-    assert "rl.hf.advise(smol.config, 131_072)" in LESSON
+    assert "ReRoPE with log n†, and a window of half the claimed length" in LESSON
+    assert "where log n† takes ReRoPE in all layers from 27 % of the needles to 88 (five seeds, {doc}`12_sho" in LESSON
+    assert "For SmolLM3, which claims 65,536 tokens, the advice for twice that is:" in DEEPER
+    assert "For this length SmolLM3's makers name YaRN; we ran neither." in DEEPER
+    assert "rl.hf.advise(smol.config, 131_072)" in DEEPER
 
 
 def test_pairs_of_llama_3_1() -> None:
@@ -485,10 +510,10 @@ def test_how_many_rounds_the_models_ask_for() -> None:
             assert (left[(before > 90) & (before < 120)] < 0.5).all()
             assert model.claimed == 32 * (model.trained or 0)
             assert 1 / float(slowest.min()) == pytest.approx(64, rel=0.02)
-    assert "Left of the dashed line a model slows all its hands nearly alike." in LESSON
-    assert "Llama's rule asks for four, YaRN's, in Qwen3 and Olmo 3.1, for 32" in LESSON
-    assert "slows even hands that had been round a hundred times" in LESSON
-    assert "the slowest hands of Phi-3.5 are slowed by twice the factor of its lengths, 128k after 4k" in DEEPER
+    assert "Left of the dashed line a model slows all its hands nearly alike." in DEEPER
+    assert "Llama's rule asks for four, YaRN's, in Qwen3 and Olmo 3.1, for 32" in DEEPER
+    assert "slows even hands that had been round a hundred times" in DEEPER
+    assert "its slowest hands are slowed by twice the factor of its lengths, 128k after 4k" in DEEPER
 
 
 def test_what_no_file_says_of_gemma_4() -> None:
@@ -517,13 +542,13 @@ def of_the_page() -> dict[str, list[rl.Scheme]]:
 
 
 def test_the_page_has_the_recipes_that_were_measured() -> None:
-    """Ten of the twenty-one; the deeper page has all of them."""
+    """Six of the twenty-one; the deeper page has all of them."""
     measured = {row["recipe"]: row["layers"] for row in PUT_IN["rows"]}
     assert {name: [repr(layer) for layer in plan] for name, plan in recipes().items()} == measured
     shown = {name: [repr(layer) for layer in plan] for name, plan in of_the_page().items()}
     assert shown.items() <= measured.items()
-    assert len(measured) - len(shown) == 11
-    assert "and eleven more" in DEEPER
+    assert len(measured) - len(shown) == 15
+    assert "and fifteen more" in DEEPER
     assert ASKED == [("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)]
     assert (PUT_IN["documents"], PUT_IN["needles"]) == (64, 192)
     assert "one seed, 64 documents, 192 needles. Far copies at 512." in DEEPER
@@ -559,7 +584,7 @@ def test_the_figure_of_the_recipes() -> None:
     groups: list[list[str]] = [[] for _ in range(4)]
     for name, height in zip(of_the_page(), heights, strict=True):
         groups[sum(place < height for place in heads.values())].append(name)
-    assert [len(of) for of in groups] == [2, 2, 4, 2]
+    assert [len(of) for of in groups] == [2, 1, 2, 1]
     for of, word in zip(groups[1:], ("no positions", "ReRoPE", "YaRN"), strict=True):
         assert sorted(of, key=lambda name: name.startswith("control")) == of
         assert all(word in name for name in of if not name.startswith("control"))
@@ -570,7 +595,7 @@ def test_the_figure_of_the_recipes() -> None:
     ["Olmo 3.1: windows, YaRN in 2 layers", "no maker yet: windows, ReRoPE in 2", "control: ReRoPE in all layers"],
 )
 def test_the_stored_rows_are_what_is_computed(recipe: str) -> None:
-    found = live.percent(live.load(), tuple(of_the_page()[recipe]), live.windows(), 512, "far copies")
+    found = live.percent(live.load(), tuple(recipes()[recipe]), live.windows(), 512, "far copies")
     assert found == pytest.approx(right(recipe)[2], abs=0.3)
 
 
@@ -606,7 +631,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert "Without the scale the needles fall from 61 to 24 %, fewer than windows alone find." in DEEPER
     without = (right("control: YaRN in 2, RoPE elsewhere"), loud, calm)  # windows, slow hands, the scale
     assert all(row[needles] < window[needles] for row in without)
-    assert "Take away windows, slow hands or YaRN's scale, and it finds fewer than windows alone ({doc}" in LESSON
+    assert "So windows, slow hands and the scale are needed together, and in these two layers alone." in DEEPER
     assert "finds most in 512 bytes, 61 %, but loses nearly a quarter of the needles at home" in LESSON
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
     assert "its scale and its windows with RoPE in the two layers, YaRN there with RoPE and no windows" in DEEPER
@@ -627,32 +652,27 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert round(window[needles], 1) == 33.3
     inside = right("control: ReRoPE in 2, RoPE elsewhere")
     assert (inside[needles], round(inside[home], 1)) == (0, round(bent[home], 1))
-    assert (
-        "The windows matter: with plain RoPE in the outer two layers no needle is found. So does the bend: with plain "
-        "RoPE in the inner two, none either." in LESSON
-    )
+    assert "It is the bend that helps: with plain RoPE there, the grey row below, no needle is found." in LESSON
+    assert "**ReRoPE in two layers** needs something in the others: with RoPE there it finds no needle" in DEEPER
     capped = of_the_page()["no maker yet: windows, ReRoPE in 2"][1]
     assert (capped.window, capped.slope) == (32, 0)
     assert "near distances as they are and every farther one as 32, so these layers meet no new distance." in LESSON
     everywhere, everywhere_log = (right(f"control: ReRoPE in all layers{log}") for log in ("", ", log n†"))
     assert (round(everywhere[needles]), round(everywhere_log[needles])) == (49, 98)
     assert inside[needles] < everywhere[needles] < bent[needles]
-    assert "ReRoPE in all four, with its window of 32, finds 49 %." in LESSON
+    assert "in all four layers it finds 49 % of the needles here, 27 over five seeds." in LESSON
     shorter = rl.scheme("rerope", dim=32, window=16)
     assert live.percent(live.load(), shorter, live.windows(), 512, "needle") > everywhere[needles] + 10
     assert "with RoPE there it finds no needle, with ReRoPE there 49 % (more with a window of 16, as in" in DEEPER
     assert "ReRoPE in all four goes from 49 to 98 % with it." in DEEPER
     last = right("Command A: windows, no positions in 1")
     assert (round(last[home]), last[needles]) == (59, window[needles])
-    assert (
-        "In the last layer alone, Command A's share, missing positions leave 59 % at home, and at 512 as many needles "
-        "as windows alone; in that layer ReRoPE finds no more, either ({doc}`12_shootout`)." in LESSON
-    )
+    assert "(What a single such layer does, as in Command A, is on the {doc}`deeper page" in LESSON
     assert "in four and the last, leaves 59 % of the bytes at home, and finds no more needles than windows" in DEEPER
     for name in ("Olmo 3.1 32B", "Command A"):
         assert 4 * sum(layer.sees == "all" for layer in MODELS[name].layers) == len(MODELS[name].layers)
     assert MODELS["Command A"].layers[-1].turns is None
-    assert "in Olmo 3.1 and Command A a quarter of the layers see far" in LESSON
+    assert "in Olmo 3.1 and Command A a quarter of the layers see far" in DEEPER
     assert (plain[home], plain[needles_home]) == (nothing[home], nothing[needles_home])
     assert {its.visible_window for its in of_the_page()["Command A: windows, no positions in 2"]} == {64, None}
     assert "The windows are not to blame: of 64 bytes, a window of 64 hides none." in LESSON
@@ -667,7 +687,10 @@ def test_what_the_text_says_of_the_recipes() -> None:
     )
     assert (nothing[needles], bare[needles_home]) == (0, 0)
     assert window[needles] == pytest.approx(100 / 3, abs=0.01)
-    assert "Left as it was, the model finds no needle in 512 bytes; with windows in all layers it finds a" in LESSON
+    assert (
+        "Left as it was, the model finds no needle in 512 bytes; with windows in all layers it finds a third, those "
+        "right before the question." in LESSON
+    )
 
 
 def test_training_closes_most_of_the_gap() -> None:
@@ -687,9 +710,10 @@ def test_training_closes_most_of_the_gap() -> None:
     ]
     assert far[0] - far[1] == pytest.approx(47, abs=0.5)
     assert (
-        "ReRoPE in all layers leads plain RoPE by 43 points in far copies (47 on this seed), but by 2.1 after both "
-        "trained on at 512 bytes, a tenth of the pretraining ({doc}`12_shootout`)." in LESSON
+        "ReRoPE in all layers leads plain RoPE by 43 points (47 on this seed), but by 2.1 after both trained on at 512 "
+        "bytes, a tenth of the pretraining ({doc}`/book/12_shootout`)." in DEEPER
     )
+    assert "ReRoPE's lead over plain RoPE nearly goes when both train on at 512 bytes ({doc}`deeper/15_mod" in LESSON
 
 
 def test_missing_positions_can_be_trained() -> None:
@@ -699,10 +723,9 @@ def test_missing_positions_can_be_trained() -> None:
     *below, top = rl.METHODS["hwfa"](layers=4, dim=32, visible_window=16, train_length=64).train
     assert all(layer.visible_window == 16 and layer.frequencies for layer in below)
     assert (top.visible_window, top.frequencies, type(top.scale)) == (None, None, rl.LogN)
-    said = "HWFA, a relative of Command A's shape with log n, a model of this size finds every needle in 512 bytes"
+    said = "HWFA, a relative of Command A's shape with log n, a model of this size finds every needle ({doc}`07_local`)"
     assert said in LESSON
-    said = "windows, a layer without positions on top and log n, a model of its size finds every needle."
-    assert said in LESSON
+    assert "missing positions, which a model can be trained with, not at all." in LESSON
 
 
 def test_the_last_layer_finds_nothing_far() -> None:
@@ -717,26 +740,42 @@ def test_the_last_layer_finds_nothing_far() -> None:
 
 def test_what_the_page_extends() -> None:
     """Numbers in the middle of 512 bytes before and after; a name, which changes layers with windows, too; a plan."""
-    begin = LESSON.index("asked = passkey.passkey_windows(")
-    cell = LESSON[begin : LESSON.index("```", begin)]
     names: dict[str, Any] = {"rl": rl, "torch": torch, "passkey": passkey, "texts": live.windows(), "device": "cpu"}
-    names["small"] = as_llama(live.load(), length=64)
-    with redirect_stdout(StringIO()) as shown:
-        exec(cell, names)  # the page's own cell
-    assert (shown.getvalue(), len(names["asked"])) == ("before: 0 of 64, after: 55 of 64\n", 64)
-    assert "Of 64 numbers in the middle of 512 bytes, how many does the small Llama find before and after" in LESSON
-    assert "But 24 are few: of the 64 above it found 55, and three seeds, so bent, have" in LESSON
+    small = names["small"] = as_llama(live.load(), length=64)
+    names["textwrap"] = textwrap
+    told = []
+    for opening in ("def finds(length)", "advice = rl.hf.advise(small, 512)", "rl.hf.extend(small, advice.plan)"):
+        begin = LESSON.index(opening)
+        with redirect_stdout(StringIO()) as shown:
+            exec(LESSON[begin : LESSON.index("```", begin)], names)  # the page's own cells
+        told.append(shown.getvalue())
+    assert told[0] == "64 bytes: 64 of 64, 512 bytes: 0\n"
+    assert "ReRoPE, window 32, with log n† in 4 of 4 layers" in told[1].replace("\n", " ")
+    assert told[2] == "64 bytes: 64 of 64, 512 bytes: 64\n"
+    assert "How many of the 64 numbers will it find then?" in LESSON
+    assert "All of them, with this seed." in LESSON
+    for window, found in ((16, 55), (32, 28)):
+        rl.hf.extend(small, "rerope", window=window)
+        assert names["finds"](512) == found
+    assert (
+        "ReRoPE in all four layers of the lesson's Llama finds 55 of the 64 numbers in the middle of 512 by" in DEEPER
+    )
+    assert "the window of 32 that `advise` gives finds 28 without log n†." in DEEPER
     near, bare = rl.scheme("window", dim=32, visible_window=64), rl.scheme("nope")
     outer, inner = (_named(layer, "yarn", {"factor": 8.0}, 64) for layer in (near, rl.scheme("rope", dim=32)))
     assert recipes()["control: YaRN in all, windows in the rest"] == (outer, inner, inner, outer)
     assert _named(bare, "yarn", {"factor": 8.0}, 64) == bare
-    assert "it changes layers with windows, too, which left YaRN 1 % of the needles ({doc}`deeper/15_mode" in LESSON
+    assert (
+        'A name in its place, such as `"yarn"`, changes layers with windows, too ({doc}`deeper/15_models`).' in LESSON
+    )
+    assert "In the table above that is *YaRN in all, windows in the rest*, with 1 % of the needles." in DEEPER
     olmo, gemma = (MODELS[name] for name in ("Olmo 3.1 32B", "Gemma 3 4B"))
     for model in (olmo, gemma):
         advised, plan = rl.hf.advise(model.whole, 4 * (model.claimed or 0)).plan, model.plan()
         changed = [its.visible_window is None for its in plan]
         assert [ours != its for ours, its in zip(advised, plan, strict=True)] == changed
-    assert "`rl.hf.extend(model, advice.plan)` changes only the layers that turn and see far." in LESSON
+    assert "The plan changes only the layers that turn and see far." in LESSON
+    assert "`rl.hf.extend(model, advice.plan)` changes only the layers that turn and see far." in DEEPER
 
 
 def test_how_many_hands_yarn_spares() -> None:
@@ -744,7 +783,7 @@ def test_how_many_hands_yarn_spares() -> None:
     assert int(turns(rl.rope_frequencies(32), 64)[0]) == 10
     assert 32 * math.log(64 / (32 * 2 * math.pi)) / (2 * math.log(10_000)) < 0  # where its ramp would start
     assert "as its ramp never starts before the first hand, it spares that one and slows all others" in DEEPER
-    assert "within 64 bytes YaRN slows all hands but one; in Olmo 3.1" in LESSON
+    assert "since within 64 bytes YaRN slows all hands but one ({doc}`deeper/15_models`)." in LESSON
     for factor, spared in ((32.0, 1), (4.0, 2)):
         spec = rl.scheme("yarn", dim=32, factor=8.0, train_length=64, beta_fast=factor).frequencies
         assert spec is not None
@@ -764,7 +803,6 @@ def test_how_many_hands_yarn_spares() -> None:
     assert olmo is not None
     assert int((olmo() / rl.rope_frequencies(128, 5e5) > 1 - 1e-9).sum()) == 19
     assert len(olmo()) == 64
-    assert "in Olmo 3.1 it spares 19 of 64." in LESSON
     assert "YaRN spares 19 hands of 64." in DEEPER
 
 
@@ -775,7 +813,7 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert round(right(f"control: ReRoPE in all layers{log}")[-1]) == here
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
-    assert "lucky for ReRoPE: the 49 % are 27 over five seeds ({doc}`12_shootout`)." in LESSON
+    assert "lucky for ReRoPE: in all four layers it finds 49 % of the needles here, 27 over five seeds." in LESSON
     assert "Over five seeds these 49 and 98 % are 27 and 88 (" in DEEPER
 
 
@@ -790,21 +828,27 @@ def test_yarn_finds_no_needle_at_home() -> None:
     found = {row["name"]: row["needles"] for row in rows if row["length"] == 64}
     assert (found["YaRN 8"], found["RoPE"], found["ReRoPE"]) == (0, 100, 100)
     assert [round(row["needles"]) for row in rows if row["name"] == "YaRN 8" and row["length"] > 64] == [0, 8]
-    assert "YaRN, which slows all hands but one here, steadies the loss, not the needles: none at 64, 8 %" in LESSON
+    assert "YaRN, which slows all hands but one here, steadies the loss, not the needles: none at 64, 8 %" in DEEPER
     for name in ("RoPE", "ReRoPE"):  # the lines of the right panel that coincide
         with_log, without = ([row["needles"] for row in rows if row["name"] == name + log] for log in (", log n†", ""))
         assert with_log == without
     assert "On the right, lines with and without log n† coincide." in LESSON
     assert {row["needles"] for row in rows if row["name"] == "ReRoPE"} == {100}
-    assert "ReRoPE keeps all 24 needles, and its loss stays" in LESSON
+    assert "finds only those right before the question, YaRN hardly any, ReRoPE all." in LESSON
+    control = {row["length"]: row for row in rows if row["name"] == "a window (control)"}
+    assert [round(control[n]["needles"], 1) for n in (64, 512)] == [100, 33.3]
+    assert control[512]["loss"] == min(row["loss"] for row in rows if row["length"] == 512)
+    assert "Look at the loss at 512: RoPE's has shot up, and the *window's* is the lowest." in LESSON
     loss = {(row["name"], row["length"]): row["loss"] for row in rows}
     assert abs(loss["ReRoPE", 512] - loss["ReRoPE", 64]) < 0.12
     assert loss["YaRN 8", 512] - loss["YaRN 8", 64] < 0.2 < loss["RoPE", 512] - loss["RoPE", 64]
-    assert "its loss stays within about a tenth of a nat of what it was" in LESSON
+    assert "The loss of ReRoPE at 512 is within about a tenth of a nat of that at 64." in DEEPER
     of_three = results("scoreboard")["rows"].where(rung="small", row="rerope-w16", metric="needle", length=512)
     assert of_three["seeds"] == [3]
     assert "(ReRoPE with a window of 16)" in LESSON
-    assert f"three seeds, so bent, have {100 * of_three['mean'][0]:.0f} % on average" in LESSON
+    share = f"{100 * of_three['mean'][0]:.0f} %"
+    assert f"(But 24 needles are few: over three seeds ReRoPE, so bent, finds {share}; {{doc}}`12_sho" in LESSON
+    assert f"Of all needles a window of 16 finds {share} over three seeds" in DEEPER
 
 
 def test_what_the_lab_costs() -> None:
@@ -814,6 +858,15 @@ def test_what_the_lab_costs() -> None:
     found, calmer = (live.percent(live.load(), tuple(each), texts, 512) for each in (plan, own))
     assert (found, calmer) == (pytest.approx(61.2, abs=0.1), pytest.approx(62.0, abs=0.1))
     assert "on all bytes at 512, too, 61.2 in place of 62.0. All on the checker's documents;" in LESSON
+
+
+def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
+    """Chapter 8's times for a prompt, and its larger model, of whose two seeds one finds needles at home."""
+    lesson = (ROOT / "book" / "08_rerope.md").read_text("utf8")
+    assert "Over a prompt of 4,096 tokens attention takes 24 % longer, over 16,384 it takes 7 % (one core" in lesson
+    assert "over a prompt of 4,096 tokens attention takes 24 % longer, over 16,384 it takes 7 % (" in LESSON
+    assert "of a larger model's two seeds one does; far off that one finds 98 % even with bare ReRoPE, the ot" in lesson
+    assert "Of a larger model's two seeds one does, and with ReRoPE only that one finds them far off" in LESSON
 
 
 def test_the_small_model_as_a_llama() -> None:
