@@ -768,7 +768,7 @@ def test_what_the_page_extends() -> None:
     assert (
         'A name in its place, such as `"yarn"`, changes layers with windows, too ({doc}`deeper/15_models`).' in LESSON
     )
-    assert "In the table above that is *YaRN in all, windows in the rest*, with 1 % of the needles." in DEEPER
+    assert "Among the recipes above that is *YaRN in all, windows in the rest*, with 1 % of the needles." in DEEPER
     olmo, gemma = (MODELS[name] for name in ("Olmo 3.1 32B", "Gemma 3 4B"))
     for model in (olmo, gemma):
         advised, plan = rl.hf.advise(model.whole, 4 * (model.claimed or 0)).plan, model.plan()
