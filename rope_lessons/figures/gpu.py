@@ -522,8 +522,9 @@ def gpu_cut(window: int = 0, near: str = "triangles") -> Explorable:
         one window, one reversed triangle before each but the first, and one large triangle for all far pairs. At the
         start the window has 1,024 tokens, and the far triangle is {100 * shares["far"]:.0f} percent of the pairs. With
         a sliding window the small triangles are one band."""
-    caption = """8,192 tokens. Triangles of one colour are one call. Set the window: pairs move between the colours, and
-        their sum never changes. A kernel with a sliding window melts the small triangles into one band."""
+    caption = """8,192 tokens. Triangles of one colour are one call at best. Set the window (1 is 1,024 tokens): pairs
+        move between the colours, and their sum never changes. A kernel with a sliding window melts the small triangles
+        into one band."""
     knobs = (
         Choice("near", "near pairs", NEAR, near),
         Knob("window", "window w, in 1024", 0, 3, window, power=2),
