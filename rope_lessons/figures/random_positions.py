@@ -480,7 +480,7 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int =
     caption = f"""N tokens of a training text, numbered ten times, a row each. The line has P = {SPACE} positions here,
         so that gaps at N = 16 are about those of the question, at N = 64 a quarter as wide. “About 1 apart” is a
         gap between ½ and 1½; 0 to {NEAR - 1} shows such gaps. (Red triangle: the text goes on.) Which way to number
-        shows the whole line, and which keeps neighbours neighbours? (The last two come later.)"""
+        shows the whole line, and which keeps neighbours neighbours?"""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Choice("shown", "Positions", {SPACE: f"0 to {SPACE - 1}", NEAR: f"0 to {NEAR - 1}"}, shown),
