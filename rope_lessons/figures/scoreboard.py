@@ -311,8 +311,8 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
         },
         head="method",
         caption="Percent right. Over a window: points of far copies more than the same weights get if no layer sees "
-        "over 64 bytes, bold where that is sure over two seeds or more. Grey rows are controls. A click on a head "
-        "sorts, one on a name shows intervals and lesson.",
+        "over 64 bytes, bold where that is sure over two seeds or more. Grey rows are controls. Click a heading "
+        "to sort, a name for its intervals and lesson.",
     )
 
 
