@@ -566,9 +566,9 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         its last byte looks for a byte that carries the same, and finds the 2, 23 away. With too many keys it is 135
         away; the arrows are pale among others, and for the 2 stands a question mark. With log n† they are not. Found
         and read, in percent: {said}."""
-    caption = """A sketch: the real mark is two of these characters, which two heads write (see the deeper page). The
-        bars are measured, for the third digit at ¾ of 64 bytes (as trained) or 512: found, the weight of layer 2's best
-        head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32 and no scale. ↵ is the
-        line's end, ␣ a blank."""
+    caption = """A sketch: the real mark is two of these characters, for the 2 the e eight back and the ↵ ten back (see
+        the deeper page). Measured are the distances and the bars, for the third digit at ¾ of 64 bytes (as trained) or
+        512: found, the weight of layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2
+        to 4 have w = 32 and no scale. ↵ is the line's end, ␣ a blank."""
     buttons = Choice("state", "layer 1", STATES, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
