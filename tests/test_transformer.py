@@ -12,7 +12,7 @@ from torch import Tensor
 import rope_lessons as rl
 from rope_lessons import METHODS, Scheme
 from rope_lessons.lab import sizes
-from rope_lessons.models.position_bias import BIASES
+from rope_lessons.models.position_bias import BIASES, PositionBias
 from rope_lessons.models.transformer import TransformerConfig, TransformerLM
 from tests.equation import attention_by_equation
 
@@ -202,6 +202,8 @@ def of_the_paper(kind: str, own: dict[str, Tensor], q: Tensor, m: int, n: int, h
     if kind == "sandwich":
         cosines = sum(math.cos(away * 10_000 ** (-t / 64)) - 1 for t in range(1, 65))
         return zero + 4 / (8 * (head + 1)) * cosines
+    if kind == "alibi-random":
+        return -own["slopes"][head] * away
     rate, threshold = own["rate"].abs(), own["threshold"].abs()
     share = (rate * away + 1).log() / (rate * torch.maximum(threshold, zero + m) + 1).log()
     hidden = (own["network.0.weight"][:, 0] * share + own["network.0.bias"]).clamp(min=0)
@@ -231,9 +233,22 @@ def test_every_layer_adds_its_own_bias(kind: str) -> None:
 
     assert torch.allclose(model(tokens, plan), model(tokens, plan, attend=attend), atol=1e-9)
     assert len(seen) == 2
-    assert torch.equal(*seen) == (kind == "sandwich"), "Sandwich alone has nothing to learn"
+    assert torch.equal(*seen) == (kind == "sandwich"), "Sandwich alone has no numbers of its own"
     model(tokens, plan).sum().backward()
-    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+    still = {name for name, weight in model.named_parameters() if weight.grad is None}
+    slopes = {f"layers.{layer}.attention.bias.slopes" for layer in range(2)}
+    assert still == (slopes if kind == "alibi-random" else set())  # drawn, and never trained
+    assert all(weight.grad.abs().sum() > 0 for weight in model.parameters() if weight.grad is not None)
+
+
+def test_random_slopes_are_alibis_with_its_slopes() -> None:
+    bias, q = PositionBias("alibi-random", heads=4, head_dim=6, length=16), torch.randn(2, 4, 21, 6)
+    bias.initialise(torch.Generator().manual_seed(0))
+    assert ((bias.slopes > 0) & (bias.slopes < 1)).all()
+    bias.slopes.copy_(rl.alibi_slopes(4))
+    k, v = torch.randn(2, 2, 4, 21, 6)
+    found = rl.attention(q, k, v, rl.scheme("nope"), bias=bias(q))
+    torch.testing.assert_close(found, rl.attention(q, k, v, rl.scheme("alibi")))
 
 
 def test_the_other_weights_are_those_of_a_model_without_bias() -> None:
