@@ -356,8 +356,8 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         "; ".join(f"{said} {shown[name]}" for name, said in POLICIES.items())
     }; a dashed line at {home:.2f}, at home."""
     caption = f"""Move the slider, then press the other buttons. Orange: a distance that training never showed. Green:
-        the first byte, kept. Drawn: window {CACHED}, trained on {KNOWN} bytes; measured: 32 and 64.
-        Dashed: {home:.2f}, at home."""
+        the first byte, kept. The drawing has a window of {CACHED} and training texts of {KNOWN} bytes; the bars were
+        measured with 32 and 64. Dashed: {home:.2f}, at home."""
     knobs = (
         Choice("policy", "keep", dict(POLICIES.items()), policy),
         Knob("token", "byte that is read", 0, len(STREAM) - 1, token),
