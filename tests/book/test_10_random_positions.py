@@ -708,7 +708,8 @@ def test_the_price_grows_with_the_range():
     assert f"{said} $P = 1{{,}}024$ on ($P = 512$: {rise[0]:.2f}, open)." in LESSON
     assert f"One jump has P = 512, where a random subset has {mean(far[0]):.2f} at 512 bytes." in LESSON
     assert "Why a subset of 512 is worse at 512 bytes than wider ranges" in DEEPER
-    assert "Not from $2L$ places on: the test's gaps widen, too. (Below $2L$: open.)" in LESSON  # 1,024 for 512 bytes
+    said = f"From $L$ places to $2L$ it did ({mean(far[0]):.2f} to {mean(far[1]):.2f} nats at 512; why is open)."
+    assert f"{said} Beyond that it does not: the test's gaps widen, too." in LESSON  # $2L$ is 1,024
     assert prices[:4] == sorted(prices[:4])
     assert all(below(wider, far[0]) for wider in far[1:])
     assert "The narrow range of one jump is not what helps it: a subset of 512 is far worse." in DEEPER
@@ -912,7 +913,7 @@ def test_one_jump_finds_needles():
     assert board("random-positions-ordinary", "needle", 64) == 0  # the same weights at 0, 1, 2, …
     assert board("random-positions-window", "needle", 512) == 0
     assert "not even the near third, and not even cut" in LESSON
-    assert "So no far text is to blame: what is left is the step, 2 in place of about 16." in LESSON
+    assert "So no far text is to blame: what is left is the step, 2 instead of about 16 (by exclusion;" in LESSON
     assert "What is left is its step, 2 in place of 16." in DEEPER
     assert "so its mean gap is about 16, and its step at 512 bytes is 2." in LESSON
     assert round(1025 / 65) == 16
@@ -1043,7 +1044,7 @@ def test_paired_differences_of_the_lesson():
     assert said.format(min(shares), max(shares), board("rope", "natural", 512)) in LESSON
     best = ahead("rope-window", SCALED, "natural", 512)
     assert best[0] == min(ahead("rope-window", row, "natural", 512)[0] for row in numberings)
-    said = "Plain RoPE cut at 64 leads the best of them, one jump with log n, by {} points before rounding ({} to {})."
+    said = "cut at 64 leads the best of the numberings, one jump with log n, by {} points before rounding ({} to {})."
     assert said.format(*best) in LESSON
     for row in (JUMP, SCALED, f"{SCALED}-window"):
         assert ahead("rope-window", row, "natural", 512)[1] > 0  # a window on plain RoPE
