@@ -482,7 +482,8 @@ LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and th
 HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
 MARK = "#f5c97a"  # the tint of what is marked
-CARRIED = 'after ↵key␣=␣"48'
+BACK = (8, 10)  # where the two characters of the mark stand before the third digit
+CARRIED = ", ".join(f"{LINE[THIRD - back]} {back} back" for back in BACK)
 STATES: dict[str | int | float, str] = {"whole": "as trained", "crowd": "too many keys", "sharp": "with log n†"}
 MARK_SCRIPT = """
     for (const part of svg.querySelectorAll("[data-state]"))
@@ -531,14 +532,17 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         measured: for each state how far that digit is found and how often it is read, in percent.
         state: at the start.
     """
-    sure, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 2), (GREY, 1)))
+    sure, pale, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 3), (BLUE, 1), (GREY, 1)))
+    mark = [THIRD - back for back in BACK]
+    others = _arcs([place for place in range(THIRD) if place not in mark], f'{pale} stroke-opacity="0.35"')
     x, ask = _center(THIRD), _center(len(QUESTION) - 2)
+    digit = f'<text x="{x}" y="{LINE_TOP + 19}" text-anchor="middle"'
     drawn = {
-        "whole": _arcs(range(THIRD), sure),
-        "crowd": _arcs(range(THIRD), f'{sure} stroke-opacity="0.3"')
+        "whole": others + _arcs(mark, sure) + f"{digit}>{LINE[THIRD]}</text>",
+        "crowd": others
+        + _arcs(mark, f'{sure} stroke-opacity="0.6"')
         + "".join(f'<path d="M0 {y}Q150 {y - 30} {x} {LINE_TOP}" fill="none" {crowd}/>' for y in range(48, 104, 6))
-        + f'<rect x="{x - 11}" y="{LINE_TOP + 3}" width="22" height="22" fill="{MARK}"/>'
-        + f'<text x="{x}" y="{LINE_TOP + 19}" text-anchor="middle" fill-opacity="0.6">?</text>',
+        + f'{digit} fill-opacity="0.6">?</text>',
     }
     words = "".join(
         f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn.get(str(name), drawn["whole"])}'
@@ -550,25 +554,25 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
     svg = (
         '<svg viewBox="0 0 360 342" style="width:100%;max-width:380px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
-        f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes what stands before</text>'
-        f"{_row_of_bytes(LINE, LINE_TOP, THIRD)}{words}"
+        f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes two characters onto the 2</text>'
+        f"{_row_of_bytes(LINE[:THIRD] + ' ' + LINE[THIRD + 1 :], LINE_TOP, THIRD)}{words}"
         f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
         f'<path d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" stroke-width="3" stroke="{GREEN}"/>'
         f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">carries: {html.escape(CARRIED)}</text>'
-        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">wants: {html.escape(CARRIED)}</text>'
+        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">wants: the same</text>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
         f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
         "</svg>"
     )
     said = "; ".join(f"{STATES[name]} {spoken(values, 0)}" for name, values in measured.items())
-    alt = f"""Two lines of bytes. Above, the hidden line with its number; the ten bytes before its third digit, a 2,
-        send arrows to it, which it then carries. Below, the question, the same line up to its second digit;
-        its last byte looks for a byte that carries the same, and finds the 2, 23 away. With too many keys it is 135
-        away; the arrows are pale among others, and for the 2 stands a question mark. With log n† they are not. Found
-        and read, in percent: {said}."""
-    caption = """A sketch: the real mark is two of these characters, for the 2 the e eight back and the ↵ ten back (see
-        the deeper page). Measured are the distances and the bars, for the third digit at ¾ of 64 bytes (as trained) or
-        512: found, the weight of layer 2's best head on it; read, the right answers. One seed, 16 questions; layers 2
-        to 4 have w = 32 and no scale. ↵ is the line's end, ␣ a blank."""
+    alt = f"""Two lines of bytes. Above, the hidden line with its number; of the ten bytes before its third digit, a 2,
+        two send strong arcs to it, the e eight back and the ↵ ten back, which it then carries; the others are pale.
+        Below, the question, the same line up to its second digit; its last byte looks for a byte that carries the
+        same, and finds the 2, 23 away. With too many keys it is 135 away; the two arcs are weaker, among many others,
+        and for the 2 stands a question mark. With log n† they are not. Found and read, in percent: {said}."""
+    caption = """A sketch, but the two strong arcs are the mark that was measured (see the deeper page), and so are the
+        distances and the bars, for the third digit at ¾ of 64 bytes (as trained) or 512: found, the weight of layer 2's
+        best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32 and no scale. ↵ is
+        the line's end, ␣ a space."""
     buttons = Choice("state", "layer 1", STATES, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
