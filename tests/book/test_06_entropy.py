@@ -463,7 +463,7 @@ def test_the_first_layer_loses_it():
     assert (before, after) == ([38, 39, 38, 33, 31], [38, 40, 38, 36, 37])
     assert mended == [48, 48, 48, 47, 48]  # of 48: what the hay alone loses
     assert "all their hay still there, every last digit is right, and so are 47 of 48 whole needles." in LESSON
-    assert f"With log n† in all other layers {after[4]} last digits are right ({before[4]} without it)" in LESSON
+    assert f"{after[4]} of the 48 last digits are right ({before[4]} without any log n†)" in LESSON
     assert "yet whole needles only rise from 22 to 23: of the first three digits hardly one more comes back." in LESSON
     assert "Those, too, are lost in the first layer." in LESSON
     for control in (MENDED.replace(visible_window=64), rl.scheme("rope", dim=32, visible_window=64)):  # either angles
@@ -508,7 +508,7 @@ def test_both_sides_are_blurred():
     least = min(shown["512 bytes, log n† in layer 1 alone"])
     assert f"the first layer alone has log n†, and all three arrows are at {least} % or more." in LESSON
     others = round(made["watched"](512, made["only"](1, 2, 3))[0][2])
-    assert f"So: the first layer. All the others together bring the digit only to {others} %." in LESSON
+    assert f"while all the other layers together bring it only to {others} %." in LESSON
     others = [100 * digit(512, (MENDED,) * 4, document)[0] for document in range(1, 16)]
     assert (round(min(others)), round(max(others))) == (1, 10)
     numbers = {bytes(passkey_windows(text[None, :513], 0.5)[0, -5:].tolist()) for text in live.windows()[:16]}

@@ -777,7 +777,7 @@ def test_a_learned_sink_mends_most_of_the_loss():
     assert [share[1][0] for share in shares] == sinks  # the head of the strongest sink is the one turned down most:
     assert all(min(number for layer in numbers for number in layer) == numbers[1][0] for numbers in gains)
     assert all(number < 0 for numbers in gains for layer in numbers for number in layer)
-    assert "a fixed *gain* for each head: quieter, always;" in LESSON
+    assert "a fixed *gain*, a factor on each head's output: quieter, always;" in LESSON
     down = [round(math.exp(numbers[1][0]), 2) for numbers in gains]
     asked = [round(1 - share, 2) for share in sinks]  # what would make up for the lost share
     assert asked == [0.7, 0.66, 0.58]

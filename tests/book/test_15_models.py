@@ -837,7 +837,7 @@ def test_the_seed_is_a_lucky_one() -> None:
         assert board.where(row=row)["seeds"] == [5]
         assert round(100 * board.where(row=row)["mean"][0]) == over_five
     assert "| all layers | 32 | 49 → 98 | 27 → 88 (five seeds) |" in LESSON
-    assert "This is one seed of one small model, lucky for ReRoPE, as the table below shows." in LESSON
+    assert "lucky for ReRoPE in all layers, as the table below shows; in two layers no other was run." in LESSON
     assert "Over five seeds these 49 and 98 % are 27 and 88 (" in DEEPER
     for row, over_three in (("rerope-w16", 44), ("rerope-w16-logn-test", 86)):
         assert board.where(row=row)["seeds"] == [3]
@@ -901,7 +901,10 @@ def test_yarn_finds_no_needle_at_home() -> None:
     assert of_three["seeds"] == [3]
     assert "(ReRoPE with a window of 16)" in LESSON
     share = f"{100 * of_three['mean'][0]:.0f} %"
-    assert "(With the shorter window this seed finds all 24 without log n† already; for what that adds, see" in LESSON
+    assert (
+        "(With the shorter window this seed finds all 24 without log n† already. The table counts 192 needles;"
+        in LESSON
+    )
     assert f"Of all needles a window of 16 finds {share} over three seeds" in DEEPER
 
 
