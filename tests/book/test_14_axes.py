@@ -828,11 +828,10 @@ def test_what_the_lesson_says_of_biases() -> None:
     assert {row for row in names if over_its_cut(row)[1] > 0} == {"alibi", "fire"}
     assert 0 < over_its_cut("fire")[1] < 1  # barely
     cut = percent("rope-window", "far copies")
-    assert (
-        f"Above it, the far text helps, or the cut is merely weak; a good one, RoPE's, has {cut:.0f} %. So a model "
-        "*reads far* if it is above its own cut *and* above RoPE's, both surely: the 95 % interval of the difference, "
-        "seed by seed on the same text, leaves out 0." in LESSON
-    )
+    assert "A model *reads far* if it passes two tests: 1. It is above its own cut, so the far text helps." in LESSON
+    assert f"2. It is above RoPE's cut, {cut:.0f} %, since a cut may be merely weak, and this one is good." in LESSON
+    said = "*surely*: the 95 % interval of the difference, seed by seed on the same text, leaves out 0."
+    assert f"Both {said}" in LESSON
     over_ropes = {row: ahead(row, "rope-window", "far copies") for row in (*names, "xpos", "nope")}
     assert {row for row, (_, low, _) in over_ropes.items() if low > 0} == {"alibi"}
     lead, least, most = over_ropes["alibi"]
