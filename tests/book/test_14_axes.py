@@ -273,6 +273,7 @@ def test_mirages() -> None:
     assert abs(ten[0] - ten[1]) < 1
     window = at("two axes", "window")
     assert min(window) > 99.5  # the boring control: what is not seen cannot mislead
+    assert "to hide all that is farther than 7 rows or columns does as well ({doc}`deeper/14_axes`)" in LESSON
     in_tall = {
         hands: STORED["clipped"].where(kind="two axes", hands=hands, rows=18)["right"] for hands in experiment.CLIPPED
     }

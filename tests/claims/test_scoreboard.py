@@ -142,3 +142,7 @@ def test_other_slopes_and_windows_are_no_better():
     said = "slopes of 8 and 11 are behind it by 1.7 and 0.7 points of all bytes at 512 (each surely, over documents)"
     assert said in page
     assert "At home they find 67 and 58 %, where the rule finds 89 on this seed." in page
+    bent = {name: right(f"invleaky-{name}-logn-window", "natural", 64)[0] for name in ("w8", "w16")}  # as in training
+    assert {name: round(share, 1) for name, share in bent.items()} == {"w8": 62.5, "w16": 62.5}
+    assert "they get 62.5 % of all bytes there, as the rule's do, and find 98 % of the needles." in page
+    assert round(right("invleaky-w8-logn-window", "needle", 64)[0]) == 98
