@@ -484,7 +484,7 @@ BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
 MARK = "#f5c97a"  # the tint of what is marked
 BACK = (8, 10)  # where the two characters of the mark stand before the third digit
 CARRIED = ", ".join(f"{LINE[THIRD - back]} {back} back" for back in BACK)
-STATES: dict[str | int | float, str] = {"whole": "as trained", "crowd": "too many keys", "sharp": "with log n†"}
+STATES: dict[str | int | float, str] = {"whole": "64 bytes", "crowd": "512 bytes", "sharp": "512, log n†"}
 MARK_SCRIPT = """
     for (const part of svg.querySelectorAll("[data-state]"))
       part.toggleAttribute("hidden", part.dataset.state !== value.state);
@@ -568,11 +568,11 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
     alt = f"""Two lines of bytes. Above, the hidden line with its number; of the ten bytes before its third digit, a 2,
         two send strong arcs to it, the e eight back and the ↵ ten back, which it then carries; the others are pale.
         Below, the question, the same line up to its second digit; its last byte looks for a byte that carries the
-        same, and finds the 2, 23 away. With too many keys it is 135 away; the two arcs are weaker, among many others,
-        and for the 2 stands a question mark. With log n† they are not. Found and read, in percent: {said}."""
+        same, and finds the 2, 23 away. In 512 bytes it is 135 away; the two arcs are weaker, among many others, and
+        for the 2 stands a question mark. With log n† in layer 1 they are not. Found and read, in percent: {said}."""
     caption = """A sketch, but the two strong arcs are the mark that was measured (see the deeper page), and so are the
-        distances and the bars, for the third digit at ¾ of 64 bytes (as trained) or 512: found, the weight of layer 2's
-        best head on it; read, the right answers. One seed, 16 questions; layers 2 to 4 have w = 32 and no scale. ↵ is
-        the line's end, ␣ a space."""
-    buttons = Choice("state", "layer 1", STATES, state)
+        distances and the bars, for the third digit at ¾ of the text. Found is the weight of layer 2's best head on it,
+        read the right answers. One seed, 16 questions. All layers have w = 32; only layer 1 has log n†, and only with
+        the last button. ↵ is the line's end, ␣ a space."""
+    buttons = Choice("state", "text", STATES, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)

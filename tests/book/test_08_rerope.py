@@ -360,7 +360,8 @@ def test_the_mark_is_drawn_as_the_lesson_says():
             state != "crowd",
         ]
     caption = " ".join(figures.rerope_mark(measured).caption.split())
-    assert f"¾ of 64 bytes ({figures.STATES['whole']}) or 512" in caption
+    assert "for the third digit at ¾ of the text." in caption
+    assert f"Before you press *{figures.STATES['crowd']}*, bet" in LESSON
     assert "A sketch, but the two strong arcs are the mark that was measured (see the deeper page), and so" in caption
     letters = [figures.LINE[figures.THIRD - back] for back in figures.BACK]
     assert "The mark of the `2` is the {} eight back and the line's end, {}, ten back;".format(*letters) in LESSON
@@ -369,7 +370,7 @@ def test_the_mark_is_drawn_as_the_lesson_says():
     row = DEEPER.replace("\u00a0", " ")
     marks = [re.search(rf"\| {head} \|(?: `.` \d+ \|){{2}} `(.)` (\d+) ", row) for head in ("one head", "the other")]
     assert [(mark[1], int(mark[2])) for mark in marks] == [(figures.LINE[figures.THIRD - n], n) for n in figures.BACK]
-    assert "a *mark*, two of the characters before it." in LESSON
+    assert "writes onto each digit a *mark*, two of the characters before it." in LESSON
 
 
 def test_dual_chunk_distances():
@@ -432,7 +433,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
         assert ahead(row, "far copies")[0] < ahead("longrope", "far copies")[0]
         assert board(row, "needle", 512) < board("longrope", "needle", 512)
     low, high = ahead("rerope-w32", "far copies")[1:]
-    assert f"is 3: it leads the control by {low} to {high} points (95 % interval)" in LESSON
+    assert f"Bare ReRoPE leads the control by {low} to {high} points (95 % interval)" in LESSON
     low, high = (board("rerope-w32", "needle", 512, end) for end in ("low", "high"))
     assert round((high - low) / 2) == 26
     # LongRoPE's search: the best of chapter 5, level with the windows.
@@ -464,8 +465,8 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert '"window-8": "control: hiding windows of 8 (three seeds)"' in LESSON
     assert round(board("rope-window", "far copies", 512)) == 72
     assert round(board("window-8", "far copies", 512)) == 70
-    assert "The control's 72 % are nearly all guessed: windows of 8, which through four layers reach only 28" in LESSON
-    assert "only 28 bytes back, score 70 %." in LESSON
+    assert "Nearly all of the control's 72 % are guessed: windows of 8, which through four layers reach only" in LESSON
+    assert "28 bytes back, score 70 %." in LESSON
     for row in ("rerope-w32-logn-test", "rope-window", "window-8"):
         by_length = [board(row, "natural", length) for length in (64, 128, 256, 512)]
         assert by_length == sorted(set(by_length)), row
@@ -680,10 +681,9 @@ def test_one_head_of_the_first_layer_drowns_the_third_digit():
         return [100 * weights[0, each, head, at, at - back].mean().item() for head, back in places]
 
     few, many = looks(64), looks(512)
-    told = (
-        "still give them {:.0f} and {:.0f} % of their weight; the one that looks at the digit itself falls from {:.0f}"
-    )
-    assert f"{told.format(*many[1:], few[0])} to {many[0]:.0f} %." in LESSON
+    assert f"its weight there falls from {few[0]:.0f} to {many[0]:.0f} %." in LESSON
+    told = "from {:.0f} to {:.0f} % and from {:.0f} to {:.0f}.".format(*sum(zip(few, many, strict=True), ())[2:])
+    assert f"The other two fetch the mark and suffer less, {told}" in LESSON
     told = (
         "at 64 bytes with {:.0f} % of its weight, at ¾ of 512 with {:.0f}. The two that write the mark (see below) lose"
     )
@@ -707,7 +707,6 @@ def test_one_head_of_the_first_layer_drowns_the_third_digit():
     assert "With log n† in the first of these heads alone, the third digit is read in all 16 texts;" in DEEPER
     assert f"with log n† in the three others alone in {others}, and without in {none}." in DEEPER
     assert f"the one head is not enough: {whole} % of those at ¾ are found." in DEEPER
-    assert "(For the third digit, the head that looks at it is enough.)" in LESSON
     # The two digits of the question are not needed.
     asked = passkey_windows(texts[:, :65], 0.75)
     at, other = last_digit(asked) - 2, asked.clone()
@@ -722,7 +721,7 @@ def test_one_head_of_the_first_layer_drowns_the_third_digit():
         assert torch.equal(answers, asked[each, at])
     assert min(found) > 94
     assert found[1] > found[0] - 1
-    assert "with a wrong `48` in the question, the `2` is found and read all the same." in LESSON
+    assert "Put a wrong `48` into the question, and the `2` is found and read all the same." in LESSON
     assert "and at 64 bytes the third is found and read all the same." in DEEPER
 
 
@@ -815,7 +814,7 @@ def test_fractions_do_no_harm():
         assert max(at_zero) == most
     assert "PI is not rounded: up to seven bytes would stand at 0, as the query itself." in DEEPER
     assert f"spare eight, and only {lost:.1f} points are missing." in LESSON
-    assert "So fractions do hardly any harm, and rounding them changes little ({doc}" in LESSON
+    assert "So fractions beyond the window do hardly any harm, and rounding them changes little ({doc}" in LESSON
 
 
 def test_a_first_layer_with_bent_near_distances_loses_the_letters():
@@ -903,7 +902,7 @@ def test_the_cover_is_needed_and_not_enough():
     last = live.digits(model, uncovered, texts, 512, [1]).all(dim=2)
     assert (last.numel(), int(last.sum()), far[-1]) == (8, 1, (32, 8))
     at_places = run_needles()
-    assert "A needle right before the question is only 14 bytes away. The model knows that distance" in LESSON
+    assert "A needle right before the question is only 14 bytes away, where every distance is well known." in LESSON
     told = "the needles right before the question? Of these $k = 8$ finds {}, {} and {} of eight"
     assert told.format(*(at_places(model, texts, window, 8)[2] for window in (12, 24, 32))) in LESSON
     asked = passkey_windows(texts[:1, :513], 1.0)
@@ -1301,5 +1300,5 @@ def test_what_the_larger_model_finds_bare():
         for length in (256, 2048)
     )
     assert home == {0: 10, 1: 100}
-    said = "one does; at eight times that length it finds {} % even with bare ReRoPE, and the other {} % ("
+    said = "at eight times that length it finds {} % even with bare ReRoPE; the other did not, and finds {} % ("
     assert said.format(far[1], far[0]) in LESSON

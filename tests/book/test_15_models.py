@@ -925,7 +925,7 @@ def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
     assert "attention takes 24 % longer for a prompt of 4,096 tokens, on a GPU probably more (" in LESSON
     assert "a $w$ of a quarter to a half of $N$, which was best in Su's tables" in lesson
     assert "`advise` takes the last row, with a window of half: here 32." in LESSON
-    assert "Of two seeds of a larger model one does; at eight times that length it finds 98 % even with bare" in lesson
+    assert "Of two seeds of a larger model one did, and at eight times that length it finds 98 % even with" in lesson
     assert "A plan adds no skill ({doc}`08_rerope`)." in LESSON
 
 
