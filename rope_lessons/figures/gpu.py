@@ -527,7 +527,7 @@ def gpu_cut(window: int = 0, near: str = "triangles") -> Explorable:
         into one band."""
     knobs = (
         Choice("near", "near pairs", NEAR, near),
-        Knob("window", "window w, in 1024", 0, 3, window, power=2),
+        Knob("window", "w, in units of 1,024", 0, 3, window, power=2),
     )
     script = CUT_SCRIPT.replace("BAND", BAND).replace("DIAGONAL", NAMES["diagonal"])
     return Explorable("gpu-cut", alt, caption, knobs, svg, script)
@@ -664,7 +664,7 @@ def _time_ruler(longest: float) -> str:
 
 def _time_legend(parts: Mapping[str, float], plain: float) -> str:
     right = BAR_LEFT + BAR_WIDE
-    return f'<text x="{right}" y="140" text-anchor="end" font-size="13">of RoPE\'s time</text>' + "".join(
+    return f'<text x="{right}" y="140" text-anchor="end" font-size="13">ReRoPE, of RoPE\'s time</text>' + "".join(
         f'<g class="row-{part}"{"" if part != "flips" or parts[part] else HIDDEN}>'
         f'<rect x="10" y="{at}" width="18" height="18" fill="{colour}" stroke="#1a1a1a"/>'
         f'<text x="36" y="{at + 15}">{name}</text>'
@@ -692,11 +692,11 @@ def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explo
         f"ReRoPE takes {ours / plain:.2f} times as long as RoPE</text></svg>"
     )
     alt = f"""Two bars of predicted time on an {CARD.name}, over one axis for all kernels. RoPE's is attention and a
-        little turning. ReRoPE's is the same attention, more turning, and copy, merge and cast. At the start, at 8,192
-        tokens, with a kernel at 75 percent of the peak and a sliding window, ReRoPE takes {ours / plain:.2f} times as
+        little turning. ReRoPE's is the same attention, more turning, and copy, merge and cast. At the start, at
+        {2**length:,} tokens, with a kernel at {percent} percent of the peak, ReRoPE takes {ours / plain:.2f} times as
         long."""
-    caption = """Predicted for an H100, not measured: time per head, of many, 16 bits, d = 128, w = 1,024,
-        forward. Speed the kernel up: only the blue shrinks."""
+    caption = """Predicted for an H100, not measured: time per head, with heads enough to fill the card, 16 bits,
+        d = 128, w = 1,024, forward. Speed the kernel up: only the blue shrinks."""
     knobs = (
         Knob("percent", "kernel, % of peak", SLOWEST, 100, percent, 5),
         Knob("length", "length L", 12, 17, length, power=2),
