@@ -695,7 +695,7 @@ def gpu_time(length: int = 13, percent: int = 75, plan: str = "window") -> Explo
         little turning. ReRoPE's is the same attention, more turning, and copy, merge and cast. At the start, at
         {2**length:,} tokens, with a kernel at {percent} percent of the peak, ReRoPE takes {ours / plain:.2f} times as
         long."""
-    caption = """Predicted for an H100, not measured: time per head, with heads enough to fill the card, 16 bits,
+    caption = """Predicted for an H100, not measured: time per head, with enough heads to fill the card, 16 bits,
         d = 128, w = 1,024, forward. Speed the kernel up: only the blue shrinks."""
     knobs = (
         Knob("percent", "kernel, % of peak", SLOWEST, 100, percent, 5),
