@@ -508,14 +508,15 @@ def test_eq_gpu_overhead():
     low, high = (600 * (figures.gpu_ratio(32_768, 1024, share) - 1) for share in (0.35, 0.75))
     assert f"ReRoPE would add {low:.0f} to {high:.0f} % at 32,768 tokens" in DEEPER
     assert high == pytest.approx(200 / 3, abs=1)
+    assert "where half of it is slower kernels, and a card makes two large ones. Only a card can tell." in LESSON
     assert "six times too small. Then its 11 % would be about two thirds, and ReRoPE would still not take" in LESSON
     assert low < high < 100
     cut = 1 + 6 * (figures.gpu_ratio(32_768, 1024, 0.75, slides=False) - 1)
     assert f"In triangles, at 75 %, it would take {cut:.1f} times as long as RoPE." in DEEPER
     assert "Twice the time? Not on a processor: attention takes about 7 % longer at 16,000 tokens, and" in LESSON
     assert (
-        "For an H100 there is only a count, 5 or 11 % at 32,000 tokens by the speed of the kernel; on the processor "
-        "the count of what is added was some six times too small."
+        "For an H100 there is only a count, 5 or 11 % at 32,000 tokens, depending on the kernel's speed; on the "
+        "processor the count of what is added was some six times too small."
     ) in LESSON
 
 
@@ -700,7 +701,10 @@ def test_what_the_processor_showed():
         more.append(row["copy_milliseconds"] / formula)  # the counted bytes of its own calls, by the formula's
         beyond.append(off[-1] / more[-1])
     assert [round(x) for x in off] == [27, 30, 30]
-    assert "It took 27 to 30 times as long as the 28 bytes per token and channel that two calls would move" in DEEPER
+    assert (
+        "It took 27 to 30 times as long as copying the 28 bytes per token and channel that two calls would move"
+        in DEEPER
+    )
     rows = [row for row in STORED["forward"] if row["what"].startswith("rerope")]
     apart = [  # the first run, by the same bytes at the same speed
         (row["milliseconds"] - row["beside_milliseconds"]) * by / (of["milliseconds"] - of["beside_milliseconds"])
@@ -1063,7 +1067,7 @@ def test_the_counted_line_is_of_the_card_that_is_counted(
     card: str, told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: card)
-    code = LESSON[LESSON.index('if device == "cuda" and') :]
+    code = DEEPER[DEEPER.index('if device == "cuda" and') :]
     names = {"device": "cuda", "heads": 16, "length": 32_768, "rope": 2 * 64 * 16 * 32_768**2 / (0.35 * H100.flops)}
     exec(code[: code.index("```")], {"torch": torch, "cost": cost, "gpu_ratio": figures.gpu_ratio} | names)
     counted = f"counted, at 35% of an H100's peak: {figures.gpu_ratio(32_768, 1024, 0.35, dim=64):.2f}\n"
