@@ -328,9 +328,10 @@ def models_gallery(names: Sequence[str] | None = None) -> ModelGallery:
     groups = {title: [model.name for model in chosen if _group(model) == title] for title in GROUPS}
     return ModelGallery(
         {title: found for title, found in groups.items() if found},
-        "A bar is a layer, the first on the left: tall if it sees everything. Of the rules, proportional turns the "
-        "fastest quarter of the pairs (p-RoPE, chapter 14), dynamic NTK raises the base as the text grows; M-RoPE, in "
-        "the table, has three axes.",
+        "A bar is a layer, the first on the left: tall if it sees everything. Below each model stand its longest "
+        "window, w, and its largest base. Of the rules, proportional turns the fastest quarter of the pairs (p-RoPE, "
+        "chapter 14), and dynamic NTK raises the base as the text grows. A temperature and log n† are scales that grow "
+        "with the text.",
     )
 
 
