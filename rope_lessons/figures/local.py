@@ -49,21 +49,31 @@ __all__ = [
 
 
 @styled
-def local_distances(window: int = 2, sinks: int = 2, length: int = 7) -> tuple[MatplotlibFigure, str]:
-    """Distances under a Λ-mask: true, in StreamingLLM's cache, and capped by LM-Infinite."""
+def local_distances(
+    window: int = 2, sinks: int = 2, length: int = 7, methods: Sequence[str] = ("StreamingLLM", "LM-Infinite")
+) -> tuple[MatplotlibFigure, str]:
+    """Distances under a Λ-mask: true, in StreamingLLM's cache, and capped by LM-Infinite.
+
+    Args:
+        window, sinks: what a query sees.
+        length: of the text.
+        methods: drawn beside the true distances.
+    """
     index = torch.arange(length)
     distance = (index[:, None] - index[None, :]).double()
     visible = dense_mask(lambda_mask(window, sinks), index, index)
     gone = visible & (distance >= window)  # sinks that have left the window
     in_cache = index.clamp(max=window + sinks - 1)[:, None] - index[None, :].double()
-    panels = {
-        "true distance": distance,
+    shown = {
         "StreamingLLM": torch.where(gone, in_cache, distance),
         "LM-Infinite": torch.where(gone, torch.tensor(float(window)).double(), distance),
     }
-    figure, axes = new_figure(1, 3, height=2.5, sharey=True)
+    panels = {"true distance": distance} | {name: shown[name] for name in methods}
+    figure, axes = new_figure(1, len(panels), height=2.5, sharey=True)
     for axis, (name, values) in zip(axes, panels.items(), strict=True):
-        axis.imshow(values.masked_fill(~visible, torch.nan).numpy(), cmap=DIVERGING, vmin=-length, vmax=length)
+        axis.imshow(
+            values.masked_fill(~visible, torch.nan).numpy(), cmap=DIVERGING, vmin=-1.6 * length, vmax=1.6 * length
+        )
         for i, j in visible.nonzero().tolist():
             weight = "bold" if gone[i, j] else "normal"
             axis.text(j, i, f"{values[i, j]:g}", ha="center", va="center", fontsize=12, weight=weight)
@@ -73,8 +83,8 @@ def local_distances(window: int = 2, sinks: int = 2, length: int = 7) -> tuple[M
         axis.grid(False)
     axes[0].set_ylabel("query")
     last = {name: [f"{float(v):g}" for v in values[-1][visible[-1]]] for name, values in panels.items()}
-    alt = f"""Three {length} by {length} matrices. A query sees its window of {window}, a band along the diagonal, and
-        {sinks} sinks, an upright leg on the left: a Λ. The last row reads: {
+    alt = f"""{len(panels)} matrices of {length} by {length}. A query sees its window of {window}, a band along the
+        diagonal, and {sinks} sinks, an upright leg on the left: a Λ. The last row reads: {
         "; ".join(f"{name}: {', '.join(row)}" for name, row in last.items())
     }."""
     return figure, alt
@@ -220,17 +230,22 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
 
 
 @styled
-def local_hybrid(layers: int = 4, window: int = 5, cap: int = 10) -> tuple[MatplotlibFigure, str]:
+def local_hybrid(
+    layers: int = 4, window: int = 5, cap: int = 10, methods: Sequence[str] = ("HWFA", "HWFA2")
+) -> tuple[MatplotlibFigure, str]:
     """Who sees whom in each layer of HWFA, and of HWFA2 at test: windows everywhere, and in one layer everything.
 
     Args:
         layers: of the model. HWFA's last layer sees everything, HWFA2's middle one.
         window: of the others.
         cap: distances beyond it are shown as this one, in HWFA2.
+        methods: drawn one below the other.
     """
-    middle = layers // 2
-    figure, axes = new_figure(2, layers, height=3.8, sharey=True, width_ratios=[1] * layers)
-    for row, name, full in zip(axes, ("HWFA", "HWFA2"), (layers - 1, middle), strict=True):
+    fulls = {"HWFA": layers - 1, "HWFA2": layers // 2}
+    rows, options = len(methods), {"sharey": True, "squeeze": False, "width_ratios": [1] * layers}
+    figure, axes = new_figure(rows, layers, height=1.9 * rows, **options)
+    for row, name in zip(axes, methods, strict=True):
+        full = fulls[name]
         for number, axis in enumerate(row):
             for i in range(20):
                 near = min(cap if number == full else window, i + 1)
@@ -248,10 +263,13 @@ def local_hybrid(layers: int = 4, window: int = 5, cap: int = 10) -> tuple[Matpl
             axis.set_yticks([])
             axis.grid(False)
         row[0].set_ylabel(name)
-    alt = f"""Two rows of {layers} triangles, one per layer, of queries by keys. In all layers but one a narrow band
-        along the diagonal is blue, the window, the rest grey. Above, HWFA: in layer {layers} everything is seen, green
-        throughout. Below, HWFA2: in layer {middle + 1} everything is seen, a broader blue band along the diagonal, and
-        all that is farther away in orange."""
+    said = {
+        "HWFA": f"HWFA: in layer {layers} everything is seen, green throughout.",
+        "HWFA2": f"""HWFA2: in layer {layers // 2 + 1} everything is seen, a broader blue band along the diagonal, and
+        all that is farther away in orange.""",
+    }
+    alt = f"""For each method a row of {layers} triangles, one per layer, of queries by keys. In all layers but one a
+        narrow band along the diagonal is blue, the window, the rest grey. {" ".join(said[name] for name in methods)}"""
     return figure, alt
 
 
