@@ -242,8 +242,9 @@ def local_hybrid(
         methods: drawn one below the other.
     """
     fulls = {"HWFA": layers - 1, "HWFA2": layers // 2}
-    rows, options = len(methods), {"sharey": True, "squeeze": False, "width_ratios": [1] * layers}
-    figure, axes = new_figure(rows, layers, height=1.9 * rows, **options)
+    figure, axes = new_figure(
+        len(methods), layers, height=1.9 * len(methods), sharey=True, squeeze=False, width_ratios=[1] * layers
+    )
     for row, name in zip(axes, methods, strict=True):
         full = fulls[name]
         for number, axis in enumerate(row):

@@ -886,7 +886,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "| RoPE | 49.41 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 |" in DEEPER
     assert "HWFA is 0.7 points worse at 512" in DEEPER
-    assert "On all bytes HWFA costs nothing at home, and at 512 it is only 3 points ahead of the window." in LESSON
+    assert "On all bytes HWFA costs nothing at home, and at 512 it is only 3 points ahead of the window" in LESSON
     assert "on text that is not repeated HWFA predicts 48 % right where RoPE predicts 23." in DEEPER
     assert "| RoPE | 49.41 | 24.17 | 23.16 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 | 80.84 | 48.15 |" in DEEPER
@@ -1120,6 +1120,7 @@ def test_hwfa_by_hand_on_the_scoreboard():
     assert [rl.local.receptive_field(w, 3) for w in (16, 17)] == [46, 49]
     assert round(46 / 64, 2) == 0.72
     assert 49 / 64 > 0.75
+    assert "our 46 bytes are $0.72 \\cdot 64$, and windows of 17 would already be too wide." in LESSON
 
 
 # --- the training text and the questions ---------------------------------------------------------------------------
@@ -1404,7 +1405,7 @@ def test_rows_of_the_table_are_what_their_names_say():
         row: [round(board(row, f"needle {depth}", 512)) for depth in ("0", "0.5", "1")] for row in ("alibi", "hwfa-w16")
     }
     assert found == {"alibi": [17, 58, 100], "hwfa-w16": [100] * 3}
-    assert "In the middle the window finds nothing. ALiBi finds some there, and fewer from the start:" in LESSON
+    assert "In the middle the window finds nothing. ALiBi finds some there, and fewer at the start." in LESSON
     assert "plain RoPE that keeps the first four bytes, changed at test only, in three ways." in DEEPER
     home = [
         board(row, "needle", 64)
