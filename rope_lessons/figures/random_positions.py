@@ -473,14 +473,13 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int =
         f'<text x="180" y="{bottom + 20}" text-anchor="middle">position</text>'
         f'<text x="350" y="{bottom + 20}" text-anchor="end" class="end">{shown - 1}</text></svg>'
     )
-    alt = f"""Ten rows of ticks on a line from 0 to {SPACE - 1}: in each row the positions of {tokens} tokens, drawn as
-        a random subset of {SPACE}: all over the line, unevenly. With equal means they are evenly spaced from 0 on,
-        most rows end early, and a red triangle marks one that goes on. With one jump each row is two dense blocks, the
-        first at the left. With 0, 1, 2 all rows are the same short block there."""
-    caption = f"""N tokens of a training text, numbered ten times, a row each. The line has P = {SPACE} positions here,
-        so that gaps at N = 16 are about those of the question, at N = 64 a quarter as wide. “About 1 apart” is a
-        gap between ½ and 1½; 0 to {NEAR - 1} shows such gaps. (Red triangle: the text goes on.) Which way to number
-        shows the whole line, and which keeps neighbours neighbours?"""
+    alt = f"""Ten rows of ticks on a line from 0 to {SPACE - 1}: in each row the positions of {tokens} tokens, drawn
+        with {NAMES[sampler]}. A random subset of {SPACE} lies all over the line, unevenly. With equal means they are
+        evenly spaced from 0 on, most rows end early, and a red triangle marks one that goes on. With one jump each row
+        is two dense blocks, the first at the left. With 0, 1, 2 all rows are the same short block there."""
+    caption = f"""N tokens of a training text, numbered ten times, a row each, on the {SPACE} positions of a text at
+        test. “About 1 apart” is a gap between ½ and 1½; 0 to {NEAR - 1} shows such gaps. A red triangle says that the
+        text goes on."""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Choice("shown", "Positions", {SPACE: f"0 to {SPACE - 1}", NEAR: f"0 to {NEAR - 1}"}, shown),
