@@ -949,7 +949,9 @@ def test_one_jump_finds_needles():
     assert RUNGS["small"].needles == 0.5
     assert "always the same line but for the digits, and half of the training texts had one." in LESSON
     assert board("equal-mean-window", "needle", 512) == 33.3
-    said = "Equal means have the right step, and with the cut they have the near third. There it is the far text that"
+    said = (
+        "Equal means have the right step, and with the cut they have the near third; for them it is the far text that"
+    )
     assert f"{said} does harm." in LESSON
     assert all(abs(b - a) < 0.04 for a, b in zip(*(told(*CASES["equal-mean"], size) for size in (N, 512)), strict=True))
     assert RUNGS["small"].rows["random-positions"].method.train_positions.keywords["max_length"] == 1024
