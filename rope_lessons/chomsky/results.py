@@ -40,6 +40,7 @@ class Row(NamedTuple):
     accuracy: float
     reduced: bool
     protocol: str
+    exact: float | None = None  # share of whole answers; None in a file from before they were counted
 
 
 def append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -87,11 +88,13 @@ def read(path: Path | str | None = None) -> list[Row]:
 
 def _row(path: Path, number: int, line: Mapping[str, Any]) -> Row:
     """What a line says, after a look at each value."""
-    row = Row(**{name: line[name] for name in Row._fields})
+    row = Row(**{name: line.get(name) if name == "exact" else line[name] for name in Row._fields})
     try:
         Job(row.task, row.model, row.positions, row.variant, row.seed, row.learning_rate)
         check_count("length", row.length, least=1)
         check_share("accuracy", row.accuracy)
+        if row.exact is not None:
+            check_share("exact", row.exact)
         check_bool("reduced", row.reduced)
     except (TypeError, ValueError) as error:
         raise ValueError(

@@ -119,6 +119,7 @@ WRONG: list[tuple[list[str] | tuple[str, ...], str]] = [
     (["--results", "short.json"], "short.json is no file of results, or damaged: "),
     (["--results", "number.json"], "number.json is damaged: row 2: accuracy must be a number .* got 'much'"),
     (["--results", "share.json"], "share.json is damaged: row 2: accuracy must be a number from 0 to 1, got 1.5"),
+    (["--results", "exact.json"], "exact.json is damaged: row 2: exact must be a number from 0 to 1, got 2"),
     (["--results", "reduced.json"], "reduced.json is damaged: row 2: reduced must be True or False, got 1"),
     (["--results", "task.json"], "task.json is damaged: row 2: task must be one of .*, got 'chess'"),
     (["--results", "a.json", "cut.json"], "cut.json is no file of results, or damaged: "),
@@ -156,6 +157,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     changes = {
         "number": ("accuracy", "much"),
         "share": ("accuracy", 1.5),
+        "exact": ("exact", 2),
         "reduced": ("reduced", 1),
         "task": ("task", "chess"),
     }

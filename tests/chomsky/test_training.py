@@ -429,6 +429,13 @@ def test_a_training_that_went_astray(tmp_path):
         assert results.done(path, TINY) == {found[0]["job"].name}
 
 
+def test_whole_answers_are_read_where_they_were_counted(tmp_path):
+    path = tmp_path / "results.json"
+    results.append(path, [{**line, "exact": 0.25} for line in lines(0)])
+    assert {row.exact for row in results.read(path)} == {0.25}
+    assert {row.exact for row in results.read()} == {None}  # the packaged ones are older
+
+
 def test_lines_are_written_once(tmp_path):
     """A process that was killed between two files adds to each what it does not have yet."""
     path = tmp_path / "results.json"
