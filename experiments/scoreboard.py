@@ -171,13 +171,14 @@ def write_table(options: argparse.Namespace, corpus: text.Corpus) -> None:
     found = there(options, corpus)
     if not found:
         return print(f"There is nothing in {options.out} yet.")
-    lines, each_seed, texts = [], [], {}
+    lines, each_seed, needles, texts = [], [], [], {}
     for rung, measured in found.items():
         tests = Job(rung, "rope", 0, windows=options.windows).tests
         windows = scoring.texts(corpus, tests)
         lines += [{"rung": rung, **line} for line in table.lines(measured, windows, tests)]
         if rung in BY_SEED:
             each_seed += [{"rung": rung, **line} for line in table.each_seed(measured, windows, tests)]
+        needles += [{"rung": rung, **line} for line in table.needles_by_seed(measured, tests)]
         texts[rung] = {**asdict(tests), **text_of(windows, tests)}
     header = {
         "script": SCRIPT,
@@ -189,7 +190,7 @@ def write_table(options: argparse.Namespace, corpus: text.Corpus) -> None:
     if options.store:
         write_live(options, corpus)
     path = (DATA if options.store else options.out) / "scoreboard.json"
-    write_results(path, header, rows=lines, each_seed=each_seed)
+    write_results(path, header, rows=lines, each_seed=each_seed, needles=needles)
     return print(f"written: {path}, {len(lines)} lines")
 
 

@@ -136,6 +136,18 @@ def each_seed(trainings: Mapping[str, Measured], windows: Tensor, tests: Setting
                 yield {"seed": seed, **{name: value for name, value in line.items() if name != "seeds"}}
 
 
+def needles_by_seed(trainings: Mapping[str, Measured], tests: Settings) -> Iterator[dict[str, Any]]:
+    """The share of needles that every seed of a row finds at the longest length, over all places; rows that do not go
+    so far have no line."""
+    names = [f"needle {tests.lengths[-1]} {depth:g}" for depth in tests.depths]
+    for training, of_seed in trainings.items():
+        for seed, found in sorted(of_seed.items()):
+            for row, hits in found.items():
+                if names[0] in hits:
+                    share = np.mean([hits[name].mean() for name in names])
+                    yield {"row": row, "training": training, "seed": seed, "mean": round(float(share), 5)}
+
+
 def _tax(of_seed: Measured, row: str, rope: Measured, asked: Asked) -> Interval | None:
     """By how much plain RoPE is ahead at home, over the seeds that both have; None without one."""
     seeds = [seed for seed in sorted(of_seed) if row in of_seed[seed] and "rope" in rope.get(seed, {})]

@@ -153,6 +153,17 @@ def test_each_seed_has_its_own_lines() -> None:
     assert {line["metric"] for line in lines} == {"natural", "far copies", "needle"}
 
 
+def test_needles_of_each_seed() -> None:
+    """At the longest length, over all places; a row that does not go so far has no line."""
+    found, _ = measured()
+    longest = [name for name in found if name.startswith("needle 128 ")]
+    short = {name: values for name, values in found.items() if name not in longest}
+    half = {name: np.full_like(values, name == longest[0]) for name, values in found.items()}  # one place of two
+    none = {name: np.zeros_like(values) for name, values in found.items()}
+    lines = list(table.needles_by_seed({"rope": {1: {"rope": none}, 0: {"rope": half, "learned": short}}}, TESTS))
+    assert [(line["row"], line["seed"], line["mean"]) for line in lines] == [("rope", 0, 0.5), ("rope", 1, 0)]
+
+
 def test_tests_that_are_none() -> None:
     with pytest.raises(ValueError, match="lengths must begin with home = 64"):
         Settings(lengths=(32, 64))
