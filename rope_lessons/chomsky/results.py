@@ -88,7 +88,7 @@ def read(path: Path | str | None = None) -> list[Row]:
 
 def _row(path: Path, number: int, line: Mapping[str, Any]) -> Row:
     """What a line says, after a look at each value."""
-    row = Row(**{name: line.get(name) if name == "exact" else line[name] for name in Row._fields})
+    row = Row(**{name: line[name] for name in Row._fields if name in line})  # an old one has no "exact"
     try:
         Job(row.task, row.model, row.positions, row.variant, row.seed, row.learning_rate)
         check_count("length", row.length, least=1)
