@@ -324,9 +324,7 @@ def chomsky_ladder(
             alpha = 1.0 if share >= SOLVED else 0.6 * share  # between the two no type can be read in both themes
             axis.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, facecolor=BLUE, alpha=alpha, linewidth=0))
             told = (
-                f"{value:.0f}"
-                + ("" if home >= learned else "\u2009×")
-                + (f"\n({full})" if 0 < full < len(seeds) else "")
+                f"{value:.0f}" + ("" if home >= learned else "\n×") + (f"\n({full})" if 0 < full < len(seeds) else "")
             )
             axis.text(x, y, told, ha="center", va="center",
                       color="white" if share >= SOLVED else "black", fontsize=13)  # fmt: skip
