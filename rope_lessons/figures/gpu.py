@@ -742,8 +742,8 @@ def _tile_words(step: int) -> dict[str, str]:
     what = "nothing to shrink yet" if not j else "the old sums stay" if shrink == 1 else "the old sums shrink"
     ends = f"o/Z = {sums['output'] / sums['total']:.2f} goes to HBM" if i == j else "nothing goes to HBM"
     return {
-        "queries-now": f"queries {i + 1}",
-        "keys-now": f"keys, values {j + 1}",
+        "queries-now": f"query block {i + 1}",
+        "keys-now": f"key block {j + 1}",
         "sums": f"x* = ln {sums['top']:g}, Z = {sums['total']:g}, o = {sums['output']:g}",
         "shrink": f"ρ = {shrink:g}: {what}",
         "count": f"tile {step + 1} of {len(TILE_STEPS)}; {ends}",
@@ -800,8 +800,8 @@ def gpu_tiles(step: int = 2) -> Explorable:
     held = (
         box.format("held-queries", 26, y + 34, 16, 32, COLOURS["far"], solid)
         + f'<text x="50" y="{y + 55}" class="queries-now">{words["queries-now"]}</text>'
-        + box.format("held-keys", 136, y + 42, 32, 16, COLOURS["before"], solid)
-        + f'<text x="176" y="{y + 55}" class="keys-now">{words["keys-now"]}</text>'
+        + box.format("held-keys", 160, y + 42, 32, 16, COLOURS["before"], solid)
+        + f'<text x="200" y="{y + 55}" class="keys-now">{words["keys-now"]}</text>'
         + box.format("held-scores", 296, y + 34, 32, 32, NOW, solid)
         + f'<text x="336" y="{y + 55}">scores</text>'
     )
