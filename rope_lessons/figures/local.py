@@ -69,7 +69,7 @@ def local_distances(
         "LM-Infinite": torch.where(gone, torch.tensor(float(window)).double(), distance),
     }
     panels = {"true distance": distance} | {name: shown[name] for name in methods}
-    figure, axes = new_figure(1, len(panels), height=2.5, sharey=True)
+    figure, axes = new_figure(1, len(panels), height=2.8, sharey=True)
     for axis, (name, values) in zip(axes, panels.items(), strict=True):
         axis.imshow(
             values.masked_fill(~visible, torch.nan).numpy(), cmap=DIVERGING, vmin=-1.6 * length, vmax=1.6 * length
@@ -82,6 +82,8 @@ def local_distances(
         axis.set_yticks([0, length - 1])
         axis.grid(False)
     axes[0].set_ylabel("query")
+    for axis in axes:
+        axis.set_xlabel("key")
     last = {name: [f"{float(v):g}" for v in values[-1][visible[-1]]] for name, values in panels.items()}
     alt = f"""{len(panels)} matrices of {length} by {length}. A query sees its window of {window}, a band along the
         diagonal, and {sinks} sinks, an upright leg on the left: a Λ. The last row reads: {
@@ -103,6 +105,7 @@ def local_mended(losses: Mapping[str, float]) -> tuple[MatplotlibFigure, str]:
     axis.set_ylim(len(gained) - 0.5, -0.5)
     axis.set_xlim(ends[-1] - 0.25, ends[0] + 0.05)
     axis.grid(axis="y", visible=False)
+    axis.set_xticks([ends[-1], ends[0]], [f"{ends[-1]:.2f}", f"{ends[0]:.2f}"])
     axis.set_xlabel("nats per byte")
     said = ", ".join(f"{name} {nats:.2f}" for name, nats in zip(names[1:], gained, strict=True))
     alt = f"""Nats per byte in steps, a bar for each, from {ends[0]:.2f} down to {ends[-1]:.2f}: {said}."""
@@ -209,7 +212,7 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
     """
     places = {"needle 0": "at the start", "needle 0.5": "in the middle", "needle 1": "before the\nquestion"}
     figure, axis = new_figure(height=3.3)
-    said, width = [], 0.8 / len(names)
+    said, width = [], 0.9 / len(names)
     colours = (GREY, ORANGE, GREEN, BLUE, SKY)
     for number, ((row, name), color) in enumerate(zip(names.items(), colours, strict=False)):
         found = [measured(lines, row, metric, length)[0] for metric in places]
@@ -263,7 +266,7 @@ def local_hybrid(
             axis.set_xticks([])
             axis.set_yticks([])
             axis.grid(False)
-        row[0].set_ylabel(name)
+        row[0].set_ylabel(name if len(methods) > 1 else "query")
     said = {
         "HWFA": f"HWFA: in layer {layers} everything is seen, green throughout.",
         "HWFA2": f"""HWFA2: in layer {layers // 2 + 1} everything is seen, a broader blue band along the diagonal, and
