@@ -6,6 +6,7 @@ import inspect
 import itertools
 import math
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -427,7 +428,7 @@ def test_distances_figure_is_a_lambda():
     assert "true distance: 6, 5, 1, 0; StreamingLLM: 3, 2, 1, 0; LM-Infinite: 2, 2, 1, 0." in " ".join(said.split())
     fewer = figures.local_distances(methods=["StreamingLLM"])
     assert "true distance: 6, 5, 1, 0; StreamingLLM: 3, 2, 1, 0." in " ".join(fewer.alt.split())
-    assert len(fewer.figure.axes) == 2
+    assert [axis.get_xlabel() for axis in fewer.figure.axes] == ["key"] * 2
     assert "a text of seven tokens, with a window of 2 and two sinks" in LESSON
     assert "Seven tokens, a window of 2 and two sinks" in DEEPER
     assert "LM-Infinite shows both at 2" in DEEPER
@@ -449,6 +450,7 @@ def test_hybrid_figure_has_the_full_layers_where_the_methods_have_them():
         one = figures.local_hybrid(methods=[name])
         assert f"{name}: in layer {layer} everything is seen" in one.alt
         assert len(one.figure.axes) == 4
+        assert one.figure.axes[0].get_ylabel() == "query"
     assert "drawn with windows of 5; rows are queries" in LESSON
     assert "drawn with windows of 5 and a cap of 10" in DEEPER
 
@@ -571,7 +573,7 @@ def test_what_the_methods_see():
     capped = rows_of("rope", "ReRoPE, log n")
     for n in range(len(STORED["seeds"])):
         rope, window, alibi, hwfa = (rows_of(name)[n] for name in ("rope", "window", "alibi", "hwfa"))
-        assert set(rope["recall_short"].values()) == {1.0}
+        assert set(rope["recall_short"].values()) == {1.0}  # "at home the model always knows it"
         assert rope["long"]["loss"] > 5
         assert rope["recall"]["384"] < 0.1
         for row in (best[n], window, hwfa):
@@ -741,6 +743,7 @@ def test_mended_figure_draws_the_steps():
     losses_of = {"begin": 2.4, "first": 1.9, "second": 1.75}
     drawn = rl.figures.local_mended(losses_of)
     (axis,) = drawn.figure.axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["1.75", "2.40"]
     assert [(round(bar.get_x(), 2), round(bar.get_width(), 2)) for bar in axis.patches] == [(1.9, 0.5), (1.75, 0.15)]
     assert [text.get_text() for text in axis.texts] == ["0.50", "0.15"]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["first", "second"]
@@ -775,7 +778,7 @@ def test_a_learned_sink_mends_most_of_the_loss():
     bare = sum(losses("rope", "window")) / 3
     steps = [round(more - less, 2) for more, less in itertools.pairwise((bare, gain, sink, valued))]
     assert steps == [0.58, 0.04, 0.16]
-    assert "Gains alone bring back 0.58: mostly, quieter heads are enough." in LESSON
+    assert "Alone they bring back 0.58: mostly, quieter heads are enough." in LESSON
     assert "it hardly misses a place to park." in LESSON
     assert "It says a constant, its value, and here that is worth 0.16" in LESSON
     assert steps[0] / (lost - kept) > 0.7  # "mostly"
@@ -789,11 +792,12 @@ def test_a_learned_sink_mends_most_of_the_loss():
     assert [share[1][0] for share in shares] == sinks  # the head of the strongest sink is the one turned down most:
     assert all(min(number for layer in numbers for number in layer) == numbers[1][0] for numbers in gains)
     assert all(number < 0 for numbers in gains for layer in numbers for number in layer)
-    assert "a fixed *gain*, a factor on each head's output: quieter, always;" in LESSON
+    assert "a fixed *gain* per head, a factor on its output: it can turn a head down, but for every query" in LESSON
     down = [round(math.exp(numbers[1][0]), 2) for numbers in gains]
     asked = [round(1 - share, 2) for share in sinks]  # what would make up for the lost share
     assert asked == [0.7, 0.66, 0.58]
-    assert max(down) < 1 / 3 + 0.005
+    assert max(math.exp(numbers[1][0]) for numbers in gains) < 1 / 3
+    assert "All gains come out below 1, and at a third or less in the head with the strongest sink." in LESSON
     assert all(fit < ask / 2 for fit, ask in zip(down, asked, strict=True))
     assert (min(round(ask, 1) for ask in asked), max(round(ask, 1) for ask in asked)) == (0.6, 0.7)
     each = [STORED["learned"].where(fitted=fitted)["loss"] for fitted in ("sink", "gain")]
@@ -886,7 +890,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "| RoPE | 49.41 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 |" in DEEPER
     assert "HWFA is 0.7 points worse at 512" in DEEPER
-    assert "On all bytes HWFA costs nothing at home, and at 512 it is only 3 points ahead of the window" in LESSON
+    assert "On all bytes HWFA costs nothing at home." in LESSON
     assert "on text that is not repeated HWFA predicts 48 % right where RoPE predicts 23." in DEEPER
     assert "| RoPE | 49.41 | 24.17 | 23.16 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 | 80.84 | 48.15 |" in DEEPER
@@ -985,7 +989,7 @@ def test_layer_1_of_the_lab_has_a_cliff():
     back = lab_looks_back()
     assert back == [0, 11, 7, 0]
     assert lab_plan([None])[0].scale == rl.LogN(64, clip=True)  # up to 64 keys it is 1
-    assert "at distances capped at 32 and with log n beyond 64 keys." in LESSON
+    assert "at distances capped at 32 (farther bytes count as 32 away) and with log n beyond 64 keys." in LESSON
     assert b'key = "43784'[-1 - max(back)] == ord("k")
     reached, short = (lab_heads([w, None, 16, 16])[1] for w in (12, 11))
     assert sorted(reached)[2:] == pytest.approx([99, 99], abs=1)
@@ -1018,7 +1022,7 @@ def test_hybrids_lose_a_part():
     assert board("nope-every-fourth-logn-window", "natural", 512) == 65
     assert board("nope-every-fourth", "needle", 512) == 0
     assert board("nope-every-fourth-logn", "natural", 64) - board("hwfa-w16", "natural", 64) == pytest.approx(-0.1)
-    assert "At home it is nearly as good, and at 512 it finds nothing." in LESSON
+    assert "At home it is nearly as good, and at 512 it finds nothing, with log n or without." in LESSON
     assert "Trained without windows, the model finds nothing, with log n or without:" in DEEPER
     everywhere = [rows(4, 32, 64)[f"nope-every-fourth{kind}"].method.test for kind in ("-logn", "")]
     assert [[layer.scale is not None for layer in plan] for plan in everywhere] == [[True] * 4, [False] * 4]
@@ -1339,11 +1343,18 @@ def test_inside_the_field_is_not_found():
     assert float(near.double().mean(dim=(1, 2)).max()) < 0.12
     asked = [line.strip() for line in (NEEDLE.format("43784"), QUESTION.format(""))]
     assert asked == ['key = "43784"', 'key = "']
+    written: Counter[int] = Counter()
+    for back in (65, 80, 128, 240, 480):
+        tokens = passkey_windows(texts[:8], needle_depth(back, 512))
+        with torch.no_grad():
+            written.update(model(tokens[:, :-1], (window,) * 4).argmax(-1)[:, -5:].flatten().tolist())
+    assert written[ord("9")] + written[ord("2")] > 0.9 * written.total()  # "mostly"
     assert """Hide a number, as `key = "43784"`, and ask for it at the end with `key = "`.""" in LESSON
     hidden = bytes(passkey_windows(texts[:1], needle_depth(64, 512))[0].tolist())
     assert (len(hidden), hidden.rindex(b"43784"), hidden.index(b"43784")) == (513, 508, 508 - 64)
     assert "by how many bytes back the digit stands from the place where it has to be written." in LESSON
     assert "and deep inside the field, the model falls to 12 % and less, no better than a guess among ten" in LESSON
+    assert "among ten digits: whatever was hidden, it writes mostly 9s and 2s." in LESSON
 
 
 def test_a_recall_model_that_had_to_pass_a_letter_on_did_not_learn_it():
@@ -1413,7 +1424,7 @@ def test_rows_of_the_table_are_what_their_names_say():
     ]
     assert (min(home), max(home)) == (98.4, 100)
     assert board("nope-every-fourth-logn", "needle", 64) > 98
-    assert "At home, on 64 bytes, each of the three finds at least 98 %; so what it misses here, it lost to" in LESSON
+    assert "At home, on 64 bytes, each of the three models finds at least 98 %; so what it misses here, it" in LESSON
     assert small["hwfa2-w16-logn"].method.test[2].window == 32
     keys = {
         row: sum((layer.visible_window or 512) + layer.sinks for layer in small[row].method.test)
@@ -1422,6 +1433,17 @@ def test_rows_of_the_table_are_what_their_names_say():
     assert list(keys.values()) == [256, 256, 2048, 560, 560]
     assert "It reads $3 \\cdot 16 + 512 = 560$ keys, where four layers that see everything read 2,048." in LESSON
     assert "at test that layer alone caps its distances, here at 32." in DEEPER
+
+
+def test_no_interval_of_the_lessons_table_was_cut():
+    """So its caption leaves out what a cut one would look like."""
+    names = {row: row for row in ("rope-window", "hwfa-w16", "hwfa-w16-window", "nope-every-fourth-logn")}
+    asked = ("natural", 64), ("natural", 512), ("needle", 512)
+    shown = rl.figures.scoreboard_table(results("scoreboard")["rows"], names, columns=asked)
+    assert all(text.startswith(("±", "–")) for text in shown.below.values())
+    (cut,) = re.findall(r'^cut = "(.+)"  # none here$', LESSON, re.MULTILINE)
+    assert cut in shown.caption
+    assert all(f'"{row}": "' in LESSON for row in names)
 
 
 def test_the_recall_model_reads_far_with_alibi_and_not_through_hwfa():
