@@ -114,6 +114,8 @@ def test_three_prices_in_turns():
     cache, memory = 4e12 / H100.cache, 4e12 / H100.bandwidth
     assert [f"{x:.2f}" for x in (products, exponential, cache, memory)] == ["0.52", "0.26", "0.33", "1.19"]
     assert "| picoseconds per pair | keys from L2 | from HBM |" in DEEPER
+    assert round(exponential / products, 2) == 0.5
+    assert "on an H100 that is half as long as the pair's products at $d = 128$." in LESSON
     assert "| products, $4 \\cdot 128 / P$ | 0.52 | 0.52 |\n| exponential | 0.26 | 0.26 |\n" in DEEPER
     assert "| $2cd/r = 4$ bytes | 0.33 | 1.19 |\n" in DEEPER
     turns = [products + exponential + read for read in (cache, memory)]
