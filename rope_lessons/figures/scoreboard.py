@@ -310,9 +310,9 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
             "Changed": {knob: knob for knob in KNOBS},
         },
         head="method",
-        caption="Percent right. Over a window: points of far copies more than the same weights get if no layer sees "
-        "over 64 bytes, bold where that is sure over two seeds or more. Grey rows are controls. Click a heading "
-        "to sort, a name for its intervals and lesson.",
+        caption="Percent right. Over a window: points of far copies more than the same weights get, as they were "
+        "trained, if no layer sees over 64 bytes, bold where that is sure over two seeds or more. Grey rows are "
+        "controls. Click a heading to sort, a name for its intervals and lesson.",
     )
 
 
@@ -578,7 +578,7 @@ def scoreboard_gaps(
         said.append(f"{name} {' and '.join(gaps)}")
     axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
     _name_lines(axis, names.values())
-    axis.set_xlabel("points over its own window")
+    axis.set_xlabel("points over a window")
     legend_below(figure, axis)
     ends = " and ".join(HEADS[metric] for metric in metrics)
     alt = f"""Points above the same weights with a window of 64, at {length} bytes, on {ends}: two dots with intervals
@@ -651,7 +651,7 @@ def scoreboard_tuned(
     Raises:
         ValueError: rows of which nothing is tuned; a control that the table does not have.
     """
-    figure, axes = new_figure(len(metrics), 1, height=0.8 + 2.7 * len(metrics), sharex=True, squeeze=False)
+    figure, axes = new_figure(len(metrics), 1, height=1.6 + 2.7 * len(metrics), sharex=True, squeeze=False)
     said = []
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         curves = tuned_curves(lines, metric, length, tuple(names))
@@ -676,9 +676,9 @@ def scoreboard_tuned(
             untuned, _, _ = measured(lines, row, metric, length)
             axis.axhline(untuned, color=color, linestyle=":", linewidth=2, label=name)
             said.append(f"{HEADS[metric]}, {name}: {untuned:.1f}")
-        axis.set_xticks(range(len(shares)), [f"{percent:g} %" for percent in shares])
-        axis.set_ylabel(f"{HEADS[metric]}, % right")
-    axes[-1, 0].set_xlabel(f"bytes of tuning at {length}, of those of pretraining")
+        axis.set_xticks(range(len(shares)), [f"{percent:g}" for percent in shares])
+        axis.set_ylabel(f"{HEADS[metric]}, %")
+    axes[-1, 0].set_xlabel(f"tuning at {length}, % of pretraining bytes")
     legend_below(figure, axes[0, 0])
     alt = f"""Percent right at {length} bytes after tuning with a growing share of the pretraining bytes, a line for
         each method. At {spoken(shares, 1)} percent: {"; ".join(said)}."""

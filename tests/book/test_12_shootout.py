@@ -354,13 +354,19 @@ def test_no_row_that_only_changes_frequencies_is_over_its_window():
     }
     assert {"LongRoPE, searched", "YaRN", "YaRN without its factor"} < pressed
     assert not sure & pressed
-    assert "press *a trained model* and *frequencies*: **of other frequencies, put on here at test, none is" in LESSON
+    assert (
+        "press *all 117*, *a trained model* and *frequencies*: **no change of frequencies at test is surely ahead"
+        in LESSON
+    )
     nearer = {row.name for row in CHOOSER.rows if {"distance"} <= row.tags["Changed"] and "model" in row.tags["I have"]}
     assert nearer - sure == {"LM-Infinite"}  # of those that *distance* shows, the one that does not see all keys
     assert len(nearer) == 9
     assert "visible" in ROWS["LM-Infinite"].tags["Changed"]
     assert not [name for name in nearer & sure if "visible" in ROWS[name].tags["Changed"]]
-    assert "Then press *distance*: every row that keeps all keys in sight is surely ahead." in LESSON
+    assert (
+        "Now press *distance* instead, where near distances stay as trained: every row that keeps all keys in sight"
+        in LESSON
+    )
     bent = {row.name for row in CHOOSER.rows if row.name.startswith(("ReRoPE", "Leaky", "Self-Extend"))}
     assert "with log n in training or without" in DEEPER
     assert sure >= bent | {"ALiBi", "HWFA", "HWFA2", "FIRE", "Sinusoidal, squeezed"}
@@ -429,6 +435,17 @@ def test_the_gaps_change_and_the_order_does_not():
     assert f"{said} HWFA has 14 instead of 2. The four rows above them stay below the line." in LESSON
     assert all(100 * line(row, "far copies")["ahead_mean"] < 0 for row in shown[:4])
     assert line("rerope-w32-logn-test", "natural")["ahead_low"] < 0
+    # The control of a row has the frequencies of its training, and so YaRN's has plain RoPE's.
+    whole, cut = (BOARD.where(row=row, metric="far copies", length=512)["mean"][0] for row in ("yarn", "rope-window"))
+    assert line("yarn", "far copies")["training"] == line("rope-window", "far copies")["training"] == "rope"
+    assert whole - cut == pytest.approx(line("yarn", "far copies")["ahead_mean"], abs=1e-4)
+    assert "with the frequencies of their training (for YaRN, plain RoPE's)" in LESSON
+    assert "more than the same weights get, as they were trained," in CHOOSER.caption
+    fallen = [round(100 * line("ntk-aware", metric)["ahead_mean"]) for metric in ("natural", "far copies")]
+    assert fallen == [-18, -28]
+    assert "NTK-aware even falls: to see far text is not to read it, and past 127 bytes" in LESSON
+    eight, yarn = (percent(row, "natural") for row in ("window-8", "yarn"))
+    assert f"The window of eight is *better* than YaRN, {eight:.1f} to {yarn:.1f}." in LESSON
     drawn = rl.figures.scoreboard_gaps(STORED["rows"], {"yarn": "YaRN"})
     assert "YaRN -7.8 and -3.9" in drawn.alt
     # Plain ReRoPE is not drawn there, and does change places.
@@ -479,6 +496,28 @@ def test_what_yarn_loses_is_lost_near():
     assert "it is still six behind. Most of what it loses, it loses near." in LESSON
 
 
+def test_yarn_reads_far_and_does_not_gain():
+    """Seed 0: what the far keys bring YaRN where reach helps, by document; and elsewhere they cost."""
+    model, texts = live.load(), live.windows()[:12]
+    yarn = rl.scheme("yarn", dim=32, factor=8.0, train_length=64)
+    window = rl.scheme("window", dim=32, visible_window=64)
+    whole, cut, plain = (
+        live.percent(model, plan, texts, 512, "far copies") for plan in (yarn, yarn.replace(visible_window=64), window)
+    )
+    assert round(whole - cut) == 4
+    assert plain > whole + 2
+    copies = metrics.far_copies(texts, 64)[0]
+    with torch.no_grad():
+        hits = [model(texts[:, :-1], (plan,) * 4).argmax(-1) == texts[:, 1:]
+                for plan in (yarn, yarn.replace(visible_window=64))]  # fmt: skip
+    gained = hits[0].double() - hits[1].double()
+    far, near = (interval((gained * of).sum(1).numpy()[None], of.sum(1).double().numpy()) for of in (copies, ~copies))
+    assert 100 * far.mean == pytest.approx(whole - cut, abs=0.1)
+    assert far.low > 0 > near.high
+    assert "YaRN does read far on this seed: without the far keys it has four points less." in LESSON
+    assert "**what it reaches does not pay for what it damages**, and RoPE behind a window stays ahead." in LESSON
+
+
 def test_why_windows_rise_with_the_length():
     """Seed 0 and 12 documents: past the beginnings a window of 8 has as much right in 64 bytes as in 512."""
     model, texts = live.load(), live.windows()[:12]
@@ -491,7 +530,7 @@ def test_why_windows_rise_with_the_length():
     )
     assert short < long - 4
     assert abs(short_rest - long_rest) < 0.2
-    assert "since in a longer text fewer bytes stand at the beginning, with little before them.)" in LESSON
+    assert "since in a longer text fewer bytes stand at the beginning, with little before them.)" in DEEPER
 
 
 def test_seeds_in_an_interval():
@@ -523,7 +562,11 @@ def test_seeds_in_an_interval():
     assert "From two or three seeds they may be very wide. With one seed they cover documents only." in LESSON
     assert "a lead is *sure* if its 95 % interval lies above 0. (Among 117 rows a few may be so by chance.)" in LESSON
     assert len(ROWS) == 117
-    assert "Each row is a mean of up to five seeds (click a name to see how many), so close ones cannot" in LESSON
+    said = (
+        "Each row is a mean of up to five seeds (click a name to see how many), over 64 documents, so close ones cannot"
+    )
+    assert said in LESSON
+    assert len(live.windows()) == 64
     assert {row.more["measured on"].split()[0] for row in ROWS.values()} == {"1", "2", "3", "5"}
     assert needles["seeds"] == 3
     assert needles["high"] > 1
@@ -584,6 +627,10 @@ def test_what_cannot_be_told_from_rerope():
     said = "{:.1f} points behind it on these seeds ({:.1f} to {:.1f} and {:.1f} to {:.1f}, in pairs), and on all bytes"
     assert said.format(extend, *extend_ends, *leaky_ends) in DEEPER
     assert "The window of 16 cannot be told from 32 there." in DEEPER
+    shares = [percent(row, "far copies") for row in (relatives[2], "rerope-w32-logn-test")]
+    said = """with log n†, Self-Extend has {:.1f} % of the far copies and ReRoPE {:.1f}, but on the three seeds that
+        both have ReRoPE is {:.1f} points ahead ({:.1f} to {:.1f})."""
+    assert " ".join(said.format(*shares, extend, *extend_ends).split()) in LESSON
     assert abs(percent("rope-window", "natural") - percent("rerope-w32-logn-test", "natural")) < 1
 
 
@@ -663,7 +710,8 @@ def test_numbers_of_the_metrics():
     changed = [row for row in CHOOSER.rows if "model" in row.tags["I have"] and "frequencies" in row.tags["Changed"]]
     assert max(row.values[LONG] for row in changed) < percent("window-8", "natural") - 2
     assert percent("hwfa-w16", "natural") > percent("window-8", "natural")  # trained with other frequencies
-    assert "on all bytes every untuned change of frequencies is behind a window of eight bytes (" in LESSON
+    assert "The other untuned changes of frequencies stay behind the eight bytes, too (" in LESSON
+    assert "on all bytes every untuned change of frequencies is behind a window of eight bytes." in DEEPER
 
 
 def test_what_log_n_does():
@@ -672,6 +720,16 @@ def test_what_log_n_does():
     places = [percent("rerope-w32", f"needle {depth}") for depth in ("0", "0.5", "1")]
     said = "{:.0f} % of those at the beginning of the text, {:.0f} in the middle, and {:.0f} right before the question"
     assert said.format(*places) in LESSON
+    of_seeds = {row: [right(row, f"needle {depth}") for depth in ("0", "0.5", "1")]
+                for row in ("rerope-w32", "rope-window")}  # fmt: skip
+    begin, middle, end = of_seeds["rerope-w32"]
+    assert set(begin) == set(range(5))
+    assert all(begin[seed] > middle[seed] >= end[seed] for seed in begin)
+    assert max(begin.values()) > 90 > 10 > min(begin.values())
+    assert "The seeds differ widely, but on each the beginning keeps most." in LESSON
+    near = sum(of_seeds["rope-window"][2].values()) / 5
+    assert f"just these near needles are what a window of 64 keeps: {near:.0f} % of them." in LESSON
+    assert f"at 512 keys that is {math.log(512, 64):.1f})" in LESSON
     said = "{:.0f} % of those at the beginning, {:.0f} in the middle and {:.0f} at the end"
     assert said.format(*places) in DEEPER
     assert f"YaRN finds {percent('yarn', 'needle', 64):.0f} % of the needles at 64 already" in DEEPER
@@ -747,13 +805,17 @@ def test_tuned_models():
     best = max(paired, key=lambda each: paired[each][0] if each[1] == "far copies" else -100)
     assert best == ("rerope-w32", "far copies")
     assert f"the best, ReRoPE, is {paired[best][0]:.1f} points ahead of it (" in LESSON
-    assert "ahead of it ({:.1f} to {:.1f}). In needles".format(*paired[best][1:]) in LESSON
+    assert "ahead of it ({:.1f} to {:.1f}). (In needles".format(*paired[best][1:]) in LESSON
     assert "points ahead of plain RoPE there ({:.1f} to {:.1f}, in pairs).".format(*paired[best][1:]) in DEEPER
     assert all(paired[row, "needle"][1] < 0 for row in names)
+    leads = [paired_ahead("rerope-w32", row, "far copies", rung=f"small-tuned-{share}")
+             for row in ("rope", "yarn") for share in ("0.1", "1", "10")]  # fmt: skip
+    assert min(low for _, low, _ in leads) > 0
+    assert "(If you may change the attention *and* tune: in far copies ReRoPE stays ahead, {numref}" in LESSON
     assert paired["pi", "needle"][0] < -40
     pi = summary.tuned_curves(WHOLE, "needle", 512)["pi"][10]
     assert pi.low < 0.01 < 0.97 < pi.high
-    assert "In needles no method is surely ahead, though three seeds leave much open there" in LESSON
+    assert "(In needles three seeds leave much open, {numref}`fig-shootout-tuned-all`.)" in LESSON
     assert f"PI's {100 * pi.mean:.0f} % may be anything." in DEEPER
     three = """NTK-aware by {:.0f} points ({:.0f} to {:.0f}), ReRoPE by {:.0f} ({:.0f} to {:.0f}), YaRN {:.0f} ({:.0f}
         to {:.0f})."""
@@ -794,7 +856,6 @@ def test_tuned_models():
     assert max(curve[10].mean for curve in far.values()) == far["rerope-w32"][10].mean
     lead = 100 * (max(far[row][10].mean for row in ("pi", "yarn")) - far["rope"][10].mean)
     assert lead < 1
-    assert "(PI is not: it stays below the thick line for most of the way.)" in LESSON
     assert all(far["pi"][share].mean < far["rope"][share].mean for share in (0, 0.1, 1))
     untuned = (*far, "rope-window", "rerope-w32-logn-test")
     assert {row: line(row, "needle")["seeds"] for row in untuned} == dict.fromkeys(untuned, 5) | {"longrope": 1}
@@ -841,12 +902,14 @@ def test_tuned_models():
 def test_the_orders():
     pairs = {metric: summary.beside_published(BOARD, metric) for metric in ("natural", "repeated")}
     assert {len(both) for both in pairs.values()} == {24}
-    assert "have twenty-four of our rows" in LESSON
-    assert "about 100 million parameters, three hundred times our 0.3?" in LESSON
+    assert "Rank the twenty-four rows that we share" in LESSON
+    assert "about 100 million parameters, three hundred times our 0.3, on Chinese text" in LESSON
     assert "and about 100 million parameters." in (ROOT / "book" / "articles_model.md").read_text("utf8")
     told = {"natural": (0.86, 0.35), "repeated": (0.78, -0.31)}
-    said = "Rank them on natural text, there and here: the two orders have a rank correlation of 0.86, where 1 would be"
-    assert f"{said} the same order." in LESSON
+    said = (
+        "by all tokens there, by all bytes here: the two orders have a rank correlation of 0.86, where 1 would be the"
+    )
+    assert f"{said} same order." in LESSON
     assert "Among the better twelve alone the correlation is 0.35, and chance alone may reach 0.6." in LESSON
     for metric, both in pairs.items():
         found = summary.agreement(both)
@@ -861,12 +924,12 @@ def test_the_orders():
         "Their first, ReRoPE with log n, leads it there by {:.1f} points on natural text, and is {:.1f} behind it here"
     )
     assert said.format(first.there - hybrid.there, hybrid.here - first.here) in DEEPER
-    assert "HWFA is our first and their ninth. Do not carry" in LESSON
     places = [[pair.row for pair in order].index("rerope-w32-logn-test") for order in (there, here)]
     assert places == [4, 3]
     assert "ReRoPE with log n† is fifth there and fourth here." in DEEPER
-    said = "HWFA, our first, is ninth on natural text among the rows that we share, and ReRoPE with log n† is fifth."
-    assert said in LESSON
+    said = """By all tokens HWFA, our first, is ninth there of the 24 rows that we share, {:.1f} points behind the best,
+        and ReRoPE with log n† is fifth."""
+    assert " ".join(said.format(first.there - hybrid.there).split()) in LESSON
     assert "HWFA is our first and their ninth, and at the training length their last." in DEEPER
     better = there[: (len(there) + 1) // 2]
     assert len(better) == 12
@@ -1021,7 +1084,7 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     yarn = [of_seed(seed, "yarn", "far copies", 2048) for seed in (0, 1)]
     assert all(each["ahead_low"] > 0 for each in yarn)
     assert [round(100 * each["ahead_mean"], 1) for each in yarn] == [8.5, 12.6]  # a cell shows them
-    assert "Each seed's lead is sure over documents; two seeds are too few to say more than that." in LESSON
+    assert "Each seed's lead is sure over documents, but two seeds are few." in LESSON
     here = {pair.row: pair.here for pair in summary.on_two_rungs(WHOLE, "far copies")}
     assert round(100 * (here["rope-window"] - here["yarn"])) == 4
     # The lesson draws four of them, in far copies.
@@ -1029,7 +1092,6 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     four = re.findall(r'"([\w-]+)": "', LESSON[LESSON.index("rl.figures.scoreboard_rungs(") :].split("control=")[0])
     assert four == ["ntk-aware", "yarn", "rerope-w128", "hwfa-w64"]
     assert f"so HWFA has {100 * (here['hwfa-w64'] - here['rope-window']):.0f} on the small model, not 14." in LESSON
-    assert "Four of the 19 rows that the models share." in LESSON
     # Of the rows of the figure those cross the line that the text names.
     rungs = DEEPER[DEEPER.index("rungs = {metric") :]
     drawn = re.findall(r'"([\w-]+)": "', rungs[: rungs.index('there="2 million')])
@@ -1072,7 +1134,8 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     assert min(finds[seed, "hwfa2-w64-logn", length] for seed in (0, 1) for length in (256, 2048)) > 0.98
     hwfa = WHOLE.where(rung="second", row="hwfa-w64", metric="needle")
     assert (hwfa["seeds"], hwfa["mean"]) == ([2, 2], [1, 1])
-    assert "2,048 at test, two seeds." in LESSON
+    assert "2,048 at test, two seeds. There, *far* means more than 256 bytes back." in LESSON
+    assert RUNGS["second"].home == RUNGS["second"].train_length == 256
     assert "HWFA stays first, and NTK-aware stays far behind. But YaRN crosses the line." in LESSON
     assert "HWFA and HWFA2 learned it, and keep it, with both seeds." in DEEPER
     assert "with seed 1 all three did." in DEEPER

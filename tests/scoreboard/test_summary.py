@@ -141,6 +141,7 @@ def test_the_figure_of_tuning() -> None:
     assert "all bytes, YaRN: 50.0, 150.0, 250.0, 350.0" in drawn.alt
     assert "all bytes, trained there: 450.0" in drawn.alt
     assert "At 0.0, 0.1, 1.0, 10.0 percent" in drawn.alt
-    assert [tick.get_text() for tick in drawn.figure.axes[1].get_xticklabels()] == ["0 %", "0.1 %", "1 %", "10 %"]
+    assert [tick.get_text() for tick in drawn.figure.axes[1].get_xticklabels()] == ["0", "0.1", "1", "10"]
+    assert drawn.figure.axes[1].get_xlabel() == "tuning at 512, % of pretraining bytes"
     with pytest.raises(ValueError, match="names must be of rows that were tuned, got 'pi'"):
         figures.scoreboard_tuned(CURVES, {"pi": "PI"})
