@@ -91,9 +91,6 @@ def test_eq_invleaky_slope():
     assert sympy.simplify(solution - (kappa * n - 1 - w) / (n - 1 - w)) == 0
     assert float(solution.subs({n: 64, w: 16, kappa: 8})) == pytest.approx(495 / 47)
     assert f"495/47 = {math.floor(100 * 495 / 47) / 100}\\ldots$" in LESSON
-    needed, unstretched = (float(solution.subs({n: 64, w: window, kappa: 8})) for window in (16, 0))
-    assert 0 < unstretched - 8 < (needed - 8) / 2
-    assert "That is more than the factor 8, mostly because the window is not stretched." in LESSON
 
 
 def test_eq_invleaky_surplus():
@@ -441,7 +438,7 @@ def test_only_the_dots_find_the_needles():
     assert f"ReRoPE and the dots find {near:.0f} and {dots:.0f} % of the needles, and {both}" in DEEPER
     assert {x for x in visited(64, 16, 16) if x <= 16} == set(range(17))  # all that ReRoPE shows was visited
     assert "seed 0 (the one we keep; of five the worst on all bytes)" in DEEPER
-    assert "On ordinary bytes coarseness helps, too; the deeper page has this, and three more staircases." in LESSON
+    assert "On ordinary bytes coarseness helps, too; the deeper page has this." in LESSON
     everything = right(FIXED, "natural")
     assert len(everything) == 5
     assert min(everything, key=everything.__getitem__) == 0
@@ -532,11 +529,22 @@ def test_the_gaps_do_it():
     assert f"as the windows with gaps of 4 and are {told}." in DEEPER
     shown = [by_seed(row) for row in (MOVING, WINDOWS, SLOPES)]
     assert all(list(seeds) == list(range(5)) for seeds in shown)
-    assert "in every seed the moving window is more than 20 points ahead of both controls." in LESSON
+    assert "in every seed the moving window is more than 20 points ahead of both controls, which jitter, too." in LESSON
     assert all(found[seed] > 20 + max(seeds[seed] for seeds in shown[1:]) for seed in range(5))
     assert [max(range(5), key=seeds.__getitem__) for seeds in shown] == [4, 4, 4]
-    assert "seed 4 is the best in all three rows, and the slopes find three needles in four there." in LESSON
+    assert (
+        "seed 4 is the best in all three rows that jitter, and the slopes find three needles in four there." in LESSON
+    )
     assert 73 < shown[2][4] < 78
+    drawn = re.search(
+        r'"window 16": "invleaky-w16-logn",\n.*?invleaky-slopes-logn', LESSON[LESSON.index("each = stored") :], re.S
+    )
+    assert drawn
+    assert len(re.findall(r'": "invleaky-', drawn[0])) == 4
+    for jitters in (WINDOWS, SLOPES):
+        more, low, _ = ahead(jitters, FIXED, "needle")
+        assert low < 0 < more
+    assert "on average both are ahead of window 16, though not surely." in LESSON
     told = f"finds {quarter} points more than windows 16, 32, 48, 64 on the three seeds they share ({quarter_range})."
     told = f"with four maps, the training with gaps of 4 {told} But it practises more, too"
     assert f"- **The number of maps?** No: {told}" in DEEPER
@@ -555,7 +563,7 @@ def test_the_gaps_do_it():
         method = RUNGS["small"].rows[row].method
         assert len({method.train_plan(step) for step in range(16)}) == 4
     rerope = [ahead("rerope-w32-logn-test", MOVING, m) for m in ("natural", "far copies")]
-    assert "on ordinary text a sliding window is ahead of the moving one, and so is ReRoPE" in LESSON
+    assert "on ordinary text a cut (a sliding window of 64) is ahead of the moving window, and so is ReRoPE" in LESSON
     assert min(low for _, low, _ in rerope) > 0
     told = "of far copies {} ({} to {}), and in needles we see no difference."
     assert told.format(*rerope[1]) in DEEPER
@@ -624,9 +632,7 @@ def test_with_gaps_a_model_goes_astray() -> None:
     told = f"They find fewest right before the question, {min(near):.0f} to {max(near):.0f} %"
     told = f"{told}. Window 16 finds {found(FIXED, '1'):.0f} % of these, and {own:.0f} % once it is cut (five seeds)"
     assert f"{told}: far keys lead it astray." in DEEPER
-    assert right(FIXED, "needle 1")[0] < 6  # "nearly always", of the seed in the lesson's table
     assert right(FIXED, "needle 0")[0] > right(FIXED, "needle 0.5")[0] > right(FIXED, "needle 1")[0]
-    assert "the same model finds some that stand farther back, but loses the near one nearly always." in LESSON
     assert len(right(f"{FIXED}-window", "needle 1")) == len(right(FIXED, "needle 1")) == 5
     cut = [found(f"{MOVING}-window", depth) for depth in ("0", "0.5", "1")]
     assert [round(share) for share in cut] == [0, 0, 98]
@@ -635,7 +641,7 @@ def test_with_gaps_a_model_goes_astray() -> None:
     assert found(WINDOWS, "1") < 50
     assert min(found(row, depth) for row in (QUARTER, MOVING) for depth in ("0", "1")) > 70
     assert found("invleaky-moving", "1") < 50
-    assert "A cut finds the near third only, so most of these needles were read from afar" in LESSON
+    assert "The cut finds the near third only, so most of these needles were read from afar" in LESSON
     assert 8 * RUNGS["small"].train_length == 512
     told = "the likely cause is the number of keys, up to eight times that of training."
     assert f"No distance is new to the moving window; {told}" in DEEPER
@@ -739,7 +745,7 @@ def test_the_recipe_is_that_of_the_row():
     assert len(shown) == 4
     assert all(row.endswith(("-logn", "-logn-window")) for row in shown)
     assert all(BOARD.where(rung="small", row=row, metric="needle", length=512)["seeds"] == [5] for row in shown)
-    assert "five times over with each training, and now reads 512 bytes with plain RoPE and log n." in LESSON
+    assert "trained on 64-byte pieces of Python source, and now reads 512 bytes with plain RoPE and log n." in LESSON
 
 
 def test_what_to_train_for_a_server():
@@ -839,6 +845,12 @@ def test_far_keys_lead_astray():
     assert all(row["right"] > 84 and row["needle"] > 60 and row["far"] < 4 for row in back)
     assert "Hide them, or round all distances from 16 on to the dots, and it is back." in DEEPER  # near gaps, too
     assert "you can watch them take half of a head's attention." in LESSON
+    plain, cut = (looked(FIXED, way)["right"] for way in ("rope", "cut"))
+    assert f"in 64 texts. With plain RoPE this model finds {plain:.0f} %. Now *cut* it at 64:" in LESSON
+    dots = looked(FIXED, "rounded, 0")["right"]
+    assert dots > cut
+    assert "on the dots they do hardly any harm." in LESSON
+    assert f"and the near distances stay plain, gaps and all. It finds {cut:.0f} %." in LESSON
     free = looked(MOVING, "rope")
     assert looked(MOVING, "cut")["right"] == 100
     assert f"the copying head gives far keys {free['far']:.0f} %; the moved staircase does it no harm" in DEEPER
@@ -892,6 +904,14 @@ def test_the_cut_of_the_head_is_not_bent():
     found = live.digits(kept_model(FIXED), hidden, live.windows(), 512, (1.0,)).all(dim=2).double().mean().item()
     assert 100 * found == pytest.approx(looked(FIXED, "cut")["right"], abs=2)
     assert right(f"{FIXED}-window", "needle 1")[0] > looked(FIXED, "cut")["right"] + 10
+    asking = torch.arange(1, 513)
+    factor = (rl.log_n_scale(asking, 64) / rl.log_n_scale(asking.clamp(max=64), 64)).float().unsqueeze(-1)
+    whole = live.digits(
+        kept_model(FIXED), hidden, live.windows()[:16], 512, (1.0,),
+        attend=lambda q, k, v, row, **_: rl.attention(q * factor, k, v, row),
+    )  # fmt: skip
+    assert whole.all(dim=2).double().mean() > 0.7
+    assert "With the factor of the whole text the near needles are found all the same." in DEEPER
     assert "unlike the tables' cut, this one is not bent, so it meets the gaps below 64." in DEEPER
 
 
@@ -902,7 +922,7 @@ def test_both_cuts_are_bent_by_window_16() -> None:
         assert {(layer.window, layer.slope, layer.visible_window) for layer in cut} == {(16, 16, 64)}
     assert max(b - a for a, b in pairwise(x for x in visited(64, 16, 16) if x < 64)) == 16
     assert "Both cuts are bent by window 16, since gaps lie below 64, too." in DEEPER
-    assert "In a *cut* no layer sees a key farther back than 63, and those 63 are shown at the distances" in LESSON
+    assert "here with its 64 keys shown as window 16 shows them in training, so that no near gap disturbs it." in LESSON
 
 
 def test_the_moving_window_against_its_cut():
@@ -912,7 +932,12 @@ def test_the_moving_window_against_its_cut():
     )
     assert natural == [-1.0, -1.2, -0.7]
     assert "On all bytes it is 1.0 behind its cut (0.7 to 1.2), and on far copies they are level." in DEEPER
-    assert "the moving window is a point behind its cut, and the fixed window is six." in LESSON
+    assert (
+        "the moving window is a point behind its cut (0.7 to 1.2, paired by seed), and the fixed window is six"
+        in LESSON
+    )
+    assert "six behind the same cut. Why only needles gain over a cut, we do not know." in LESSON
+    assert round(ahead(f"{MOVING}-window", FIXED, "natural")[0]) == 6
     assert round(board(f"{MOVING}-window", "natural", 512) - board(FIXED, "natural", 512)) == 6
     assert f"It finds {board(MOVING, 'needle', 512):.0f} %." in LESSON
     assert f"The fixed window finds {board(FIXED, 'needle', 512):.0f} %, no more than a cut." in LESSON
@@ -949,6 +974,9 @@ def test_which_windows_and_slopes_cover_the_test() -> None:
     reach = [rl.invleaky.covered_length(64, window, 16) for window in (8, 16, 32)]
     assert reach == sorted(reach, reverse=True)
     assert reach[-1] > 512
+    assert ahead("invleaky-r11-logn", FIXED, "natural")[2] < 0
+    assert len(bits("invleaky-r11-logn")) == 1
+    assert "We keep his rule: a slope of 11, tried once, did no better" in LESSON
     assert "With $r = 8$ the range ends before the test does; 11 is the first whole slope that covers it." in DEEPER
 
 
@@ -1066,8 +1094,12 @@ def test_training_step_is_that_of_the_benchmark():
     (row,) = results("bench_cpu")["training_step"]
     assert (row["length"], row["shape"]) == (1024, "2 layers, width 512, head_dim 64, float32")
     assert "w = 256, slope 16" in row["what"]
+    assert row["beside"] == "the same with RoPE through SDPA"
     assert f"{row['ratio']:.2f} times the step" in DEEPER
-    assert f"took {row['ratio']:.2f} times as long (2 layers, 1,024 tokens, on a CPU)." in LESSON
+    assert (
+        f"took {row['ratio']:.2f} times as long as with plain RoPE in PyTorch's own attention (2 layers, 1,024 tokens,"
+        in LESSON
+    )
 
 
 def test_attention_alone_is_that_of_the_benchmark():
