@@ -1119,7 +1119,7 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
         {:.0f} %; the second finds {:.0f} % at home and {:.0f} % there, without any log n."""
     assert " ".join(said.format(*shares).split()) in LESSON
     assert shares[3] > 97
-    keeps = f"(A larger model, with the one seed that learned needles, keeps {shares[3]:.0f} % with ReRoPE alone,"
+    keeps = f"(A larger model, in the one seed that learned to find needles, keeps {shares[3]:.0f} % with ReRoPE alone"
     assert keeps in (ROOT / "book" / "06_entropy.md").read_text("utf8")
     bent, turned = ("rerope-w128", "rerope-w128-logn"), ("rope", "rope-logn", "invleaky-w64-logn")
     others = ("yarn", "yarn-logn", "rope-window", "invleaky-w64-logn-window", "hwfa2-w64-logn")
