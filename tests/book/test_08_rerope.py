@@ -364,7 +364,7 @@ def test_the_mark_is_drawn_as_the_lesson_says():
     assert f"Before you press *{figures.STATES['crowd']}*, bet" in LESSON
     assert "A sketch, but the two strong arcs are the mark that was measured (see the deeper page), and so" in caption
     letters = [figures.LINE[figures.THIRD - back] for back in figures.BACK]
-    assert "The mark of the `2` is the {} eight back and the line's end, {}, ten back;".format(*letters) in LESSON
+    assert "The mark of the `2` is the `{}` eight back and the line's end, `{}`, ten back;".format(*letters) in LESSON
     assert "{} 8 back, {} 10 back".format(*letters) == figures.CARRIED
     assert "the {} eight back and the {} ten back".format(*letters) in figures.rerope_mark(measured).alt
     row = DEEPER.replace("\u00a0", " ")
@@ -414,7 +414,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert board("rerope-w32", "needle 1", 512) < 5
     assert board("rerope-w32", "needle", 512) < board("rope-window", "needle", 512)
     assert 50 < board("rerope-w32", "needle 0", 512) < 52
-    assert "With log n† it finds 88 %, wherever they are." in LESSON
+    assert "With log n† it finds 88 %, about equally at all three places." in LESSON
     assert min(board("rerope-w32-logn-test", f"needle {depth}", 512) for depth in ("0", "0.5", "1")) > 80
     assert "The scale alone does not do that: with it plain RoPE finds none." in LESSON
     assert "Plain RoPE with log n† finds no needle at all" in DEEPER
@@ -466,7 +466,7 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert '"window-8": "control: hiding windows of 8 (three seeds)"' in LESSON
     assert round(board("rope-window", "far copies", 512)) == 72
     assert round(board("window-8", "far copies", 512)) == 70
-    assert "Nearly all of the control's 72 % are guessed: windows of 8, which through four layers reach only" in LESSON
+    assert "nearly all of the control's 72 % are guesses: windows of 8, which through four layers reach only" in LESSON
     assert "28 bytes back, score 70 %." in LESSON
     for row in ("rerope-w32-logn-test", "rope-window", "window-8"):
         by_length = [board(row, "natural", length) for length in (64, 128, 256, 512)]
@@ -559,7 +559,7 @@ def test_digits_are_those_that_needles_count():
     found = live.digits(model, BARE, texts, 512)
     assert (found.dtype, found.shape) == (torch.bool, (3, 4, 5))
     assert 100 * found.all(dim=2).double().mean().item() == live.percent(model, BARE, texts, 512, "needle")
-    assert "hidden five-digit numbers, asked for at the end; all five digits must be right." in LESSON
+    assert "hidden at three places of the text and asked for at the end; all five digits must be right." in LESSON
     assert torch.equal(live.digits(model, BARE, texts, 512, [1])[0], found[2])
     with pytest.raises(ValueError, match="tokens for needle and question"):
         live.digits(model, BARE, texts, 16)
@@ -682,9 +682,9 @@ def test_one_head_of_the_first_layer_drowns_the_third_digit():
         return [100 * weights[0, each, head, at, at - back].mean().item() for head, back in places]
 
     few, many = looks(64), looks(512)
-    assert f"its weight there falls from {few[0]:.0f} to {many[0]:.0f} %." in LESSON
+    assert f"has its weight fall from {few[0]:.0f} to {many[0]:.0f} %." in LESSON
     told = "from {:.0f} to {:.0f} % and from {:.0f} to {:.0f}.".format(*sum(zip(few, many, strict=True), ())[2:])
-    assert f"The other two fetch the mark and suffer less, {told}" in LESSON
+    assert f"The two that fetch the mark suffer less, {told}" in LESSON
     told = (
         "at 64 bytes with {:.0f} % of its weight, at ¾ of 512 with {:.0f}. The two that write the mark (see below) lose"
     )
@@ -903,7 +903,7 @@ def test_the_cover_is_needed_and_not_enough():
     last = live.digits(model, uncovered, texts, 512, [1]).all(dim=2)
     assert (last.numel(), int(last.sum()), far[-1]) == (8, 1, (32, 8))
     at_places = run_needles()
-    assert "A needle right before the question is only 14 bytes away, where every distance is well known." in LESSON
+    assert "A needle right before the question is only 14 bytes away, where every distance shown is covered." in LESSON
     told = "the needles right before the question? Of these $k = 8$ finds {}, {} and {} of eight"
     assert told.format(*(at_places(model, texts, window, 8)[2] for window in (12, 24, 32))) in LESSON
     asked = passkey_windows(texts[:1, :513], 1.0)
@@ -1288,7 +1288,7 @@ def test_what_bending_costs_a_prompt() -> None:
     forward = {
         row["length"]: row["ratio"] for row in results("bench_cpu")["forward"] if row["what"].startswith("rerope,")
     }
-    told = "Over a prompt of 4,096 tokens attention takes {:.0f} % longer, over 16,384 it takes {:.0f} %"
+    told = "over a prompt of 4,096 tokens attention takes {:.0f} % longer, over 16,384 it takes {:.0f} % longer"
     more = [100 * (forward[length] - 1) for length in (4096, 16_384)]
     assert told.format(*more) in LESSON
 

@@ -1008,7 +1008,7 @@ def test_what_the_lab_costs() -> None:
 def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
     """Chapter 8's times for a prompt, and its larger model, of whose two seeds one finds needles at home."""
     lesson = (ROOT / "book" / "08_rerope.md").read_text("utf8")
-    assert "Over a prompt of 4,096 tokens attention takes 24 % longer, over 16,384 it takes 7 % (one core" in lesson
+    assert "over a prompt of 4,096 tokens attention takes 24 % longer, over 16,384 it takes 7 % longer" in lesson
     assert "on a GPU probably more ({doc}`13_gpu`)" in lesson
     assert "attention takes 24 % longer for a prompt of 4,096 tokens, on a GPU probably more (" in LESSON
     assert "a $w$ of a quarter to a half of $N$, which was best in Su's tables" in lesson
