@@ -49,6 +49,11 @@ SOLVED = 0.9
 COLOURS, MARKERS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, GREY), "os^DvXP"
 
 
+def _name(task: str) -> str:
+    """A task as the lesson calls it."""
+    return {"parity_check": "parity", "reverse_string": "reversing"}.get(task, task.replace("_", " "))
+
+
 # --- what an answer depends on -------------------------------------------------------------------------------------
 
 
@@ -78,20 +83,20 @@ def chomsky_needs(
     said = []
     for axis, name, matrix in zip(axes, tasks, found, strict=True):
         axis.imshow(matrix, cmap=CLEAR_TO_BLUE, vmin=0, vmax=1, aspect="auto")
-        axis.set_title(name.replace("_", " "), fontsize=12)
+        axis.set_title(_name(name), fontsize=12)
         axis.set_xticks(range(length), [str(i) for i in range(1, length + 1)])
         axis.set_yticks(*(([0, len(matrix) - 1], ["1", f"{len(matrix)}"]) if len(matrix) > 1 else ([],)))
-        axis.set_ylabel("output", fontsize=11)
+        axis.set_ylabel("answer", fontsize=11)
         axis.set_xticks([x - 0.5 for x in range(1, length)], minor=True)
         axis.set_yticks([y - 0.5 for y in range(1, len(matrix))], minor=True)
         axis.grid(False)
         axis.grid(which="minor", color="#bbbbbb", linewidth=0.6)
         axis.tick_params(which="minor", length=0)
         rows = [[i + 1 for i in range(length) if row[i]] for row in matrix.tolist()]
-        said.append(f"{name.replace('_', ' ')}: " + "; ".join(" ".join(map(str, row)) for row in rows))
+        said.append(f"{_name(name)}: " + "; ".join(" ".join(map(str, row)) for row in rows))
     axes[-1].set_xlabel("input symbol")
-    alt = f"""For {len(tasks)} tasks on {length} symbols, which input symbol can change which output token: a blue cell.
-        Row by row of the output, the input symbols that matter. {". ".join(said)}."""
+    alt = f"""For {len(tasks)} tasks on {length} symbols, which input symbol can change which token of the answer: a
+        blue cell. Row by row of the answer, the input symbols that matter. {". ".join(said)}."""
     return figure, alt
 
 
@@ -243,7 +248,7 @@ def chomsky_playground(
     figure, axis = new_figure(height=3.6)
     said = []
     for number, (task, found) in enumerate(accuracies.items()):
-        name = task.replace("_", " ")
+        name = _name(task)
         lengths = sorted(found)
         values = [100 * found[length] for length in lengths]
         axis.plot(lengths, values, color=COLOURS[number], marker=MARKERS[number], label=name)
@@ -682,9 +687,9 @@ def chomsky_machines(string: int = 13, step: int = 0) -> Explorable:
         stack and tape are empty. For 01101, after five steps the state is odd, and stack and tape hold 01101. After
         ten the stack is empty and 10110 is written; the tape has written 01101, and in five more steps writes it
         again."""
-    caption = """Press Play. While the string is read, the automaton keeps one of two states; stack and tape keep
-        everything. At the empty tokens the stack gives the bits back, the last one first, once: the string reversed.
-        The head of the tape goes back to the start, as often as it likes: the string, twice."""
+    caption = """Press Play. While the string is read, the automaton keeps one of two states, which a 0 leaves as it is;
+        stack and tape keep everything. At the empty tokens the stack gives the bits back, the last one first, once:
+        the string reversed. The head of the tape goes back to the start, as often as it likes: the string, twice."""
     knobs = (
         Knob("step", "steps done", 0, STEPS, step, play=True),
         Choice("string", "String", {number: "".join(map(str, _bits(number))) for number in STRINGS}, string),
