@@ -100,7 +100,7 @@ def local_mended(losses: Mapping[str, float]) -> tuple[MatplotlibFigure, str]:
     gained = [before - after for before, after in pairwise(ends)]
     for place, (nats, left) in enumerate(zip(gained, ends[1:], strict=True)):
         axis.barh(place, nats, left=left, color=BLUE)
-        axis.text(left - 0.01, place, f"{nats:.2f}", ha="right", va="center", fontsize=12)
+        axis.text(left - 0.025, place, f"{nats:.2f}", ha="right", va="center", fontsize=12)
     axis.set_yticks(range(len(gained)), names[1:])
     axis.set_ylim(len(gained) - 0.5, -0.5)
     axis.set_xlim(ends[-1] - 0.25, ends[0] + 0.05)
@@ -191,7 +191,7 @@ def local_cliff(found: Mapping[int, Mapping[int, float]], layers: int = 4) -> tu
         axis.text(field / 1.04, 62, f"field {field}", color=color, rotation=90, ha="right", va="center", fontsize=12)
         said.append(f"windows of {window}: {', '.join(f'{y:.0f} at {x}' for x, y in curve.items())}")
     doubling_axis(axis, (16, 32, 64, 128, 256, 512))
-    axis.set_xlabel("bytes back to the number")
+    axis.set_xlabel("bytes back to the digit")
     axis.set_ylabel("digits right, %")
     axis.set_ylim(-5, 108)
     axis.set_yticks([0, 50, 100])
@@ -378,8 +378,8 @@ def local_cache(losses: Mapping[str, float], home: float, token: int = AT, polic
         "; ".join(f"{said} {shown[name]}" for name, said in POLICIES.items())
     }; a dashed line at {home:.2f}, at home."""
     caption = f"""Move the slider, then press the other buttons. Orange: a distance that training never showed. Green:
-        the first byte, kept. The drawing has a window of {CACHED} and training texts of {KNOWN} bytes; the bars were
-        measured with 32 and 64. Dashed: {home:.2f}, at home."""
+        the first byte, ▸, kept; ␣ is a space. The drawing has a window of {CACHED} and training texts of {KNOWN} bytes;
+        the bars were measured with 32 and 64. Dashed: {home:.2f}, at home."""
     knobs = (
         Choice("policy", "keep", dict(POLICIES.items()), policy),
         Knob("token", "byte that is read", 0, len(STREAM) - 1, token),
