@@ -106,13 +106,13 @@ def _sight(layer: Layer) -> str:
         "all": "see everything",
         "window": f"see the last {layer.size or 0:,} tokens",
         "chunk": f"see their own block of {layer.size or 0:,}",
-        "none": "are no softmax attention",
+        "none": "have no softmax attention",
     }[layer.sees]
 
 
 def _frequencies(layer: Layer) -> str:
     if layer.turns is None:
-        return "without positions" if layer.sees != "none" else "are no softmax attention"
+        return "without positions" if layer.sees != "none" else "have no softmax attention"
     part = "" if layer.share == 1 else f", {100 * layer.share:.0f} % of the channels"
     return f"{label(layer.turns)}, base {layer.base:,.0f}{part}"
 
@@ -234,7 +234,7 @@ GROUPS: dict[str, Callable[[Released], bool]] = {
         "window" in model.ideas and any(layer.sees == "all" for layer in model.layers)
     ),
     "Every layer has a window": lambda model: "window" in model.ideas,
-    "Some layers are no softmax attention": lambda model: any(layer.sees == "none" for layer in model.layers),
+    "Some layers have no softmax attention": lambda model: any(layer.sees == "none" for layer in model.layers),
     "All layers alike, frequencies changed for length": lambda model: any(
         layer.turns not in (None, "rope", "mrope") for layer in model.layers
     ),
