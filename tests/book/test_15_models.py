@@ -802,7 +802,7 @@ def test_training_closes_most_of_the_gap() -> None:
         assert few > 0.3
         assert 0 < more < 0.022
     assert (
-        "In copying from afar YaRN and ReRoPE, put into all layers, are far ahead of plain RoPE after two steps of "
+        "In copying from afar, YaRN and ReRoPE, put into all layers, are far ahead of plain RoPE after two steps of "
         "training on texts of 512 bytes, and hardly after two hundred, a tenth of the pretraining ({doc}`12_shootout`)."
         in LESSON
     )
@@ -980,9 +980,9 @@ def test_why_the_two_layers_are_not_taken() -> None:
     assert "Layer 3 copies as well as all four together, and finds no more needles than a window." in shootout
     assert "On this seed only the first layer needs the scale, and a window, which keeps the crowd out, do" in shootout
     assert (
-        "They were found by trying ({doc}`deeper/12_shootout`); in your model they may be others. `advise`, which "
-        "takes the last row of the table, cannot try, so it bends distances in every layer that turns and sees far. "
-        "Then the outer two layers, too, see every key of the text, and many weak keys" in LESSON
+        "Its layers were found by trying ({doc}`deeper/12_shootout`); in your model they may be others. `advise`, "
+        "which takes the last row of the table, cannot try, so it bends distances in every layer that turns and sees "
+        "far. Then the outer two layers, too, see every key of the text, and many weak keys" in LESSON
     )
     advised = rl.hf.advise(as_llama(live.load(), length=64), 512).plan
     assert {layer.visible_window for layer in advised} == {None}
