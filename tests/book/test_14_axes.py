@@ -491,9 +491,9 @@ def test_mirages_stand_in_four_directions() -> None:
     )
     assert (
         "Every pixel of 24 × 24 has one somewhere, up, down or sideways. In 18 × 8 two thirds have one, 13 rows up or "
-        "11 down (both 12 from *above*), and some fall for it. 12 × 12 is too small. (No mirage is as high as *above* "
-        "in the curve, a mean over contents. But where a pixel is missed, its mirages together have more of the "
-        "weight.)" in LESSON
+        "11 down (both 12 from *above*), and some fall for it. 12 × 12 is too small. In the curve, a mean over "
+        "contents, no mirage is as high as *above*. But where a pixel is missed, its mirages together have more of the "
+        "weight." in LESSON
     )
     missed_above, missed_far = weights_where_missed(model)
     assert missed_far > 2 * missed_above
@@ -1096,10 +1096,10 @@ def test_what_the_lesson_says_of_needles() -> None:
     assert all(percent(row, "needle", column="low") < 100 / 3 for row in formulas)
     assert all(percent(row, "needle", column="ahead_low") < 0 for row in formulas)
     assert all(percent(row, "needle") > percent(f"{row}-window", "needle") + 10 for row in formulas)
-    assert "the far text confuses only a table, but the share fails even without it, so of the three answers" in LESSON
+    assert "the far text confuses only a table, and the share fails even without it. Of the three answers" in LESSON
     assert all(percent(row, "needle") >= percent(f"{row}-window", "needle") for row in (*formulas, "fire"))
     assert min(shaw) < 5  # of its three trainings one, and all of T5's
-    said = "of the three answers only the formula kept at least a third of the needles in every training."
+    said = "Of the three answers only the formula kept at least a third of the needles in every training."
     assert f"{said} Better still was HWFA, in which no layer turns by a new distance." in LESSON
     assert "Start with a formula, the safest here (three trainings each), or with HWFA, if you may change" in LESSON
     assert min(right("hwfa-w16", "needle").values()) > max(by_seed)
