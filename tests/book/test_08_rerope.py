@@ -682,7 +682,7 @@ def test_one_head_of_the_first_layer_drowns_the_third_digit():
         return [100 * weights[0, each, head, at, at - back].mean().item() for head, back in places]
 
     few, many = looks(64), looks(512)
-    assert f"has its weight fall from {few[0]:.0f} to {many[0]:.0f} %." in LESSON
+    assert f"from 64 to 512 bytes its weight there falls from {few[0]:.0f} to {many[0]:.0f} %." in LESSON
     told = "from {:.0f} to {:.0f} % and from {:.0f} to {:.0f}.".format(*sum(zip(few, many, strict=True), ())[2:])
     assert f"The two that fetch the mark suffer less, {told}" in LESSON
     told = (

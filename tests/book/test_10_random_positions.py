@@ -746,7 +746,9 @@ def test_the_price_grows_with_the_range():
     assert min(map(mean, far[3:])) > mean(far[2]) - 0.005
     best = f"1,024 is best at 512 bytes, but its {mean(far[1]):.2f} nats are hardly less than {mean(far[2]):.2f}"
     said = f"Of those that we tried, {best} ("
-    assert f"changes the gaps of training and the steps of the test alike. {said}" in LESSON
+    assert f"of training and the steps of the test alike, and their ratio stays about $L/N$, here 8. {said}" in LESSON
+    ranges = (512, 1024, 2048, 4096, 16_384)  # the mean gap of 64 drawn positions over the grid's step of 512
+    assert all(abs((r + 1) / (64 + 1) / (r / 512) - 8) < 0.15 for r in ranges)
     rise = [mean(long) - mean(short) for long, short in zip(far, at_home, strict=True)]
     said = f"The rise from 64 bytes to 512 agrees: {min(rise[1:]):.2f} to {max(rise[1:]):.2f} nats from"
     assert f"{said} $P = 1{{,}}024$ on. With $P = 512$ it is {rise[0]:.2f}, and why is open." in DEEPER

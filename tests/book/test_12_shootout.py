@@ -600,7 +600,7 @@ def test_a_gain_over_a_ruined_control_is_no_reach():
     assert said.format(*numbers) in LESSON
     assert first.values[NEEDLES] == 0
     ruined = percent("sinusoidal-window", "far copies")
-    assert "and a late number is new to the weights however little they see." in LESSON
+    assert "and a late number is new to the weights, however few keys they see." in LESSON
     assert f"That of the squeezed sinusoidal table, which is ahead, too, is ruined: it has {ruined:.0f} %." in DEEPER
     fire = line("fire", "far copies")
     assert fire["ahead_low"] > 0
