@@ -678,6 +678,7 @@ def scoreboard_tuned(
             said.append(f"{HEADS[metric]}, {name}: {untuned:.1f}")
         axis.set_xticks(range(len(shares)), [f"{percent:g}" for percent in shares])
         axis.set_ylabel(f"{HEADS[metric]}, %")
+        axis.locator_params(axis="y", nbins=5)  # a label at the very top would be cut on a phone
     axes[-1, 0].set_xlabel(f"tuning at {length}, % of pretraining bytes")
     legend_below(figure, axes[0, 0])
     alt = f"""Percent right at {length} bytes after tuning with a growing share of the pretraining bytes, a line for

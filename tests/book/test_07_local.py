@@ -243,7 +243,7 @@ def test_eq_local_soft():
     assert RUNGS["small"].config.heads == 4
     assert [1 / slope for slope in rl.alibi_slopes(4).tolist()] == [4, 16, 64, 256]
     assert (round(4 * math.log(100), 1), math.ceil(256 * math.log(100))) == (18.4, 1179)
-    assert "In the steepest head 1 % is left after $4 \\ln 100 = 18.4$ steps. That is nearly a window of 19," in LESSON
+    assert "In the steepest head 1 % is left after $4 \\ln 100 = 18.4$ steps. That is nearly a window of 19." in LESSON
     assert "The flattest head would take 1,179, more than our texts have" in LESSON
 
 
