@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rope_lessons.figures.explorable import svg_path
+from rope_lessons.figures.tables import number
 from rope_lessons.figures.theme import themed
 from rope_lessons.hf.released import who_ships
 from rope_lessons.schemes import Scheme, TurningName, scheme
@@ -323,7 +324,7 @@ class CheatSheet:
     def _row(self, entry: Entry) -> str:
         marked = {"sure": "<b>{}</b>", "open": "{}&nbsp;?", "": "{}"}
         both = zip(self.measured[entry.name], self.sure[entry.name], strict=True)
-        numbers = [marked[mark].format(_points(value)) for value, mark in both]
+        numbers = [marked[mark].format(number(value, 1)) for value, mark in both]
         code = f"<code>{html.escape(entry.code)}</code>"
         needs, ships = html.escape(entry.needs) or "–", html.escape(entry.ships) or "–"
         cells = (entry.formula, code, needs, *numbers, ships)
@@ -342,13 +343,9 @@ class CheatSheet:
         width = max(len(entry.name) for entry in self.entries)
         lines = []
         for entry in self.entries:
-            tax, over, needles = (_points(value) for value in self.measured[entry.name])
+            tax, over, needles = (number(value, 1) for value in self.measured[entry.name])
             lines.append(f"{entry.name:{width}}  tax {tax:>5}  over a window {over:>5}  needles {needles:>5}")
         return "\n".join(lines)
-
-
-def _points(value: float | None) -> str:
-    return "–" if value is None else f"{round(value, 1) + 0.0:.1f}".replace("-", "−")
 
 
 def cheat_sheet(lines: Table | None = None) -> CheatSheet:

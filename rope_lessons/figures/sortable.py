@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from rope_lessons.figures.explorable import STYLE as KNOBS
 from rope_lessons.figures.explorable import Choice
+from rope_lessons.figures.tables import number
 from rope_lessons.figures.theme import themed
 
 __all__ = ["SortableRow", "SortableTable"]
@@ -132,7 +133,7 @@ class SortableTable:
         return "\n".join(lines)
 
     def _shown(self, value: float | None) -> str:
-        return "–" if value is None else f"{round(value, self.digits) + 0.0:.{self.digits}f}".replace("-", "−")
+        return number(value, self.digits)
 
     # --- as HTML ---------------------------------------------------------------------------------------------------
 

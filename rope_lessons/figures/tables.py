@@ -104,6 +104,11 @@ class ResultTable:
         return "\n".join(line.rstrip() for line in lines)
 
 
+def number(value: float | None, digits: int) -> str:
+    """For a cell: with a true minus, never a negative zero, and a dash for None."""
+    return "–" if value is None else f"{round(float(value), digits) + 0.0:,.{digits}f}".replace("-", "−")
+
+
 def table(
     columns: Sequence[str],
     rows: Mapping[str, Sequence[float | None]],
@@ -153,7 +158,7 @@ def table(
     if len(places) != len(columns):
         raise ValueError(f"digits must be {len(columns)} numbers, one for each column, got {digits!r}")
     shown = {
-        name: tuple("–" if v is None else f"{v:,.{n}f}".replace("-", "−") for v, n in zip(values, places, strict=True))
+        name: tuple(number(value, at) for value, at in zip(values, places, strict=True))
         for name, values in rows.items()
     }
     below = {
