@@ -506,7 +506,6 @@ def scoreboard_cuts(
     *,
     metrics: Sequence[str] = ("far copies", "needle"),
     length: int = 512,
-    all_against: str | None = None,
     seeds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[MatplotlibFigure, str]:
     """Rows beside their own weights cut at 64: a filled dot and a hollow diamond for each, a panel a metric.
@@ -516,7 +515,6 @@ def scoreboard_cuts(
         names: of the rows that are drawn, from the top; what each is called, and the row of its control.
         metrics: a panel for each.
         length: of the lines that are read.
-        all_against: a row that is a dotted line in each panel; the others get bars.
         seeds: of some rows, small dots in the first panel.
 
     Raises:
@@ -528,16 +526,12 @@ def scoreboard_cuts(
     said = []
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         for place, (row, (name, control)) in enumerate(names.items()):
-            (whole, *ends), (cut, *_) = (measured(lines, each, metric, length) for each in (row, control))
+            whole, cut = (measured(lines, each, metric, length)[0] for each in (row, control))
             _dumbbell(axis, place, {"cut at 64": cut, "all that is there": whole}, "D", ORANGE)
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
-            if all_against:
-                axis.plot(ends, [place + 0.3] * 2, color=BLUE)
             if seeds and row in seeds and metric == metrics[0]:
                 axis.plot(seeds[row], [place + 0.3] * len(seeds[row]), ".", color=BLUE)
                 said.append(f"its seeds {spoken(seeds[row], 0)}")
-        if all_against:
-            axis.axvline(measured(lines, all_against, metric, length)[0], color=GREY, linestyle=":", linewidth=2)
         _name_lines(axis, [name for name, _ in names.values()])
         axis.set_xlim(-4, 104)
         axis.set_xlabel(f"{HEADS[metric]} at {length}, % right")
