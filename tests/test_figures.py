@@ -9,6 +9,8 @@ import re
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib
+import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
@@ -170,6 +172,30 @@ def test_a_png_has_no_ground(some: dict[str, figures.Figure]) -> None:
     pixels = imread(io.BytesIO(some["circles_turns"].png()))
     assert pixels[0, 0, 3] == 0
     assert (pixels[..., 3] == 0).mean() > 0.5
+
+
+@pytest.mark.parametrize("name", ["circles_turns", "channel_pairs"])
+def test_a_png_is_packed_and_looks_the_same(some: dict[str, figures.Figure], name: str) -> None:
+    """On white, hardly a pixel differs visibly from the picture with all its colours, and it takes half the bytes."""
+    drawn, whole = some[name], io.BytesIO()
+    with matplotlib.rc_context(figures.STYLE), ground.for_any(drawn.figure):
+        drawn.figure.savefig(whole, format="png")
+    size = len(whole.getvalue())
+    packed = drawn.png()
+    assert len(packed) < size / 2
+
+    def on_white(png: bytes) -> np.ndarray:
+        pixels = imread(io.BytesIO(png))
+        return pixels[..., :3] * pixels[..., 3:] + 1 - pixels[..., 3:]
+
+    apart = np.abs(on_white(packed) - on_white(whole.getvalue())).max(axis=-1)
+    assert (apart > 0.1).mean() < 0.01
+    assert apart.mean() < 0.01
+
+
+@pytest.mark.parametrize(("digits", "told"), [(0, "0"), (1, "−0.3"), (2, "−0.30")])
+def test_a_table_has_no_negative_zero(digits: int, told: str) -> None:
+    assert figures.table(["share"], {"a": [-0.3]}, digits=digits).rows["a"] == (told,)
 
 
 def test_a_figure_needs_an_alt_text() -> None:

@@ -27,6 +27,7 @@ with extra("book", "rope_lessons.figures"):
     from cycler import cycler
     from matplotlib.colors import LinearSegmentedColormap, to_rgba
     from matplotlib.figure import Figure as MatplotlibFigure
+    from PIL import Image
 
 __all__ = [
     "BLUE",
@@ -124,9 +125,12 @@ class Figure:
     def png(self) -> bytes:
         buffer = io.BytesIO()
         with matplotlib.rc_context(STYLE), ground.for_any(self.figure):
-            # No time stamp and no version string: the same figure is the same bytes.
-            self.figure.savefig(buffer, format="png", metadata={"Software": None})
-        return buffer.getvalue()
+            self.figure.savefig(buffer, format="png")
+        # 256 colours are all that a figure has, nearly, and a quarter of the bytes: a notebook has a dozen figures. And
+        # no time stamp and no version string, so that the same figure is the same bytes.
+        packed = io.BytesIO()
+        Image.open(buffer).quantize(256, method=Image.Quantize.FASTOCTREE).save(packed, "png", optimize=True)
+        return packed.getvalue()
 
     def html(self) -> str:
         """For the book: two drawings, of which the style sheet shows one."""
