@@ -168,7 +168,7 @@ def test_the_commands_help(wheel: Path, found: dict[str, Any], tmp_path: Path) -
 # --- the helper ---------------------------------------------------------------------------------------------------
 
 ALWAYS = {"torch", "numpy", "rope_lessons", *sys.stdlib_module_names}
-BROUGHT_BY = {"cycler": "matplotlib"}
+BROUGHT_BY = {"cycler": "matplotlib", "PIL": "matplotlib"}
 
 
 def imports(node: ast.AST) -> list[str]:

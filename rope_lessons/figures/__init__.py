@@ -126,8 +126,8 @@ class Figure:
         buffer = io.BytesIO()
         with matplotlib.rc_context(STYLE), ground.for_any(self.figure):
             self.figure.savefig(buffer, format="png")
-        # 256 colours are all that a figure has, nearly, and a quarter of the bytes: a notebook has a dozen figures. And
-        # no time stamp and no version string, so that the same figure is the same bytes.
+        # 256 colours look the same and are a quarter of a notebook's bytes. No time stamp and no version string: the
+        # same figure is the same bytes.
         packed = io.BytesIO()
         Image.open(buffer).quantize(256, method=Image.Quantize.FASTOCTREE).save(packed, "png", optimize=True)
         return packed.getvalue()
@@ -207,10 +207,10 @@ def over_seeds(axis: Any, at: Sequence[float], found: Iterable[Sequence[float]],
     return means
 
 
-def doubling_axis(axis: Any, ticks: Sequence[float]) -> None:
+def doubling_axis(axis: Any, ticks: Sequence[float], name: Callable[[float], str] = "{:g}".format) -> None:
     """A logarithmic axis x, on which a step is twice as much, with these ticks and no others."""
     axis.set_xscale("log", base=2)
-    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_xticks(ticks, [name(tick) for tick in ticks])
     axis.minorticks_off()
 
 

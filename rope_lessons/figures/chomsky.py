@@ -24,6 +24,7 @@ from rope_lessons.figures import (
     Choice,
     Explorable,
     Knob,
+    doubling_axis,
     legend_below,
     new_figure,
     over_seeds,
@@ -180,9 +181,7 @@ def chomsky_blind(
     axis.text(lengths[0], 100 * SOLVED + 1, '"solved"', va="bottom")
     axis.axvline(40, color=GREY, linewidth=1)
     axis.text(41, 2, "trained up to 40", color="#444444")
-    axis.set_xscale("log")
-    axis.set_xticks([5, 10, 20, 40, 100, 200, 500], ["5", "10", "20", "40", "100", "200", "500"])
-    axis.minorticks_off()
+    doubling_axis(axis, [5, 10, 20, 40, 100, 200, 500])
     axis.set_ylim(0, 100)
     axis.set_xlabel("length of the input")
     axis.set_ylabel("accuracy without the input, %")
@@ -228,9 +227,7 @@ def chomsky_lengths(
     axis.axhline(100 * TASKS[task].chance, color="black", linewidth=1, linestyle=":")
     axis.axvline(40, color=GREY, linewidth=1)
     axis.set_ylabel("accuracy, %")
-    axis.set_xscale("log")
-    axis.set_xticks([40, 64, 100, 160, 250, 500], ["40", "64", "100", "160", "250", "500"])
-    axis.minorticks_off()
+    doubling_axis(axis, [40, 64, 100, 160, 250, 500])
     axis.set_xlabel("length of the string (trained up to 40)")
     axis.set_ylim(-3 + 100 * min(TASKS[task].chance, *(row.accuracy for row in shown)), 103)
     legend_below(figure, axis, columns=3)
@@ -255,9 +252,7 @@ def chomsky_playground(
         said.append(f"{name}: {values[0]:.0f} at {lengths[0]}, {values[-1]:.0f} at {lengths[-1]}")
     axis.axvline(longest, color=GREY, linewidth=1)
     axis.axhline(100 * chance, color="black", linewidth=1, linestyle=":")
-    axis.set_xscale("log")
-    axis.set_xticks(lengths, [str(length) for length in lengths])
-    axis.minorticks_off()
+    doubling_axis(axis, lengths)
     axis.set_ylim(0, 103)
     axis.set_xlabel(f"length of the string (trained up to {longest})")
     axis.set_ylabel("accuracy, %")
@@ -501,10 +496,8 @@ def chomsky_influence(length: int = 20, longest: int = 500, lead: float = 10.0) 
         moved.plot(n, influence(n, 0.0), "o", color=BLUE)
         moved.annotate(f"{influence(n, 0.0):g}", (n, influence(n, 0.0)), xytext=(-6, -4), textcoords="offset points",
                        ha="right", va="top")  # fmt: skip
-    moved.set_xscale("log")
     moved.set_yscale("log")
-    moved.set_xticks([2, 5, 20, 100, 500], ["2", "5", "20", "100", "500"])
-    moved.minorticks_off()
+    doubling_axis(moved, [2, 5, 20, 100, 500])
     moved.set_ylim(5e-4, 2.5)
     moved.set_xlabel("symbols in the string")
     moved.set_ylabel("moved by one flip")

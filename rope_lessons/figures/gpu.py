@@ -23,6 +23,7 @@ from rope_lessons.figures import (
     Choice,
     Explorable,
     Knob,
+    doubling_axis,
     legend_below,
     new_figure,
     styled,
@@ -139,8 +140,8 @@ def memory_bytes(length: int, heads: int = 32, head_dim: int = 128) -> tuple[int
 def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, str]:
     """Bytes of one layer's attention against the length."""
     figure, axis = new_figure(height=3.5)
-    lengths = 2 ** np.arange(10, 21)
-    found = np.array([memory_bytes(int(length), heads, head_dim) for length in lengths]).T / 1e9
+    lengths = [2**power for power in range(10, 21)]
+    found = np.array([memory_bytes(length, heads, head_dim) for length in lengths]).T / 1e9
     looks = (
         (RED, "s", "two matrices of scores"),
         (BLUE, "o", "two calls, merged"),
@@ -150,10 +151,8 @@ def gpu_memory(heads: int = 32, head_dim: int = 128) -> tuple[MatplotlibFigure, 
         axis.plot(lengths, line, color=color, marker=marker, label=label)
     axis.axhline(CARD.memory / 1e9, color="black", linewidth=1, linestyle=":")
     axis.text(lengths[0], CARD.memory / 1e9 * 1.4, f"{CARD.name}, {CARD.memory / 2**30:.0f} GiB")
-    axis.set_xscale("log", base=2)
     axis.set_yscale("log")
-    axis.set_xticks(lengths[::2], [_size(length) for length in lengths[::2]])
-    axis.minorticks_off()
+    doubling_axis(axis, lengths[::2], _size)
     axis.set_xlabel("tokens")
     axis.set_ylabel("gigabytes")
     legend_below(figure, axis)
@@ -188,10 +187,8 @@ def gpu_peak(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
                 continue
             axis.plot(*zip(*points, strict=True), color=color, marker=marker, label=label)
             said.append(f"{name}, {label}: " + ", ".join(f"{mb} MB at {_size(n)}" for n, mb in points))
-        axis.set_xscale("log", base=2)
         axis.set_yscale("log")
-        axis.set_xticks([row["length"] for row in rows], [_size(row["length"]) for row in rows])
-        axis.minorticks_off()
+        doubling_axis(axis, [row["length"] for row in rows], _size)
         axis.set_ylabel("peak, megabytes")
     axes[-1, 0].set_xlabel("tokens")
     legend_below(figure, axes[0, 0])
@@ -261,11 +258,9 @@ def gpu_ratios(cpu: Result, cuda: Result) -> tuple[MatplotlibFigure, str]:
     said = [*_ratios_cpu(axes[0], cpu), *_ratios_gpu(axes[1], cuda)]
     for axis in axes:
         axis.set_ylim(0.98, 1.55)
-        axis.set_xscale("log", base=2)
         ticks = [4, 8, 16] if axis is axes[0] else [8, 16, 32]
+        doubling_axis(axis, ticks)
         axis.set_xlim(ticks[0] / 1.25, ticks[-1] * 1.25)
-        axis.set_xticks(ticks, [f"{tick}" for tick in ticks])
-        axis.minorticks_off()
         axis.set_ylabel("time, plain RoPE = 1")
     if targets.counted(cuda):
         axes[0].plot([], [], "x", color="black", markersize=8, label="GPU, from a copy's speed")
@@ -403,10 +398,7 @@ def gpu_table(tables: Mapping[str, Sequence[Line] | None]) -> tuple[MatplotlibFi
                 axis.plot(*zip(*found, strict=True), color=color, marker=marker, label=label)
                 said.append(f"{SIZES[size]}, {label}: " + ", ".join(f"{right:.0f} at {_size(n)}" for n, right in found))
         axis.axvline(own, color="black", linewidth=1, linestyle=":")
-        axis.set_xscale("log", base=2)
-        lengths = sorted({line.length for line in lines})
-        axis.set_xticks(lengths, [_size(length) for length in lengths])
-        axis.minorticks_off()
+        doubling_axis(axis, sorted({line.length for line in lines}), _size)
         axis.set_ylabel("right, %")
     axes[-1].set_xlabel("tokens (dotted: the training length)")
     legend_below(figure, next((axis for axis in axes if axis.get_legend_handles_labels()[0]), axes[0]))

@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure as MatplotlibFigure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, RED, legend_below, new_figure, styled
+from rope_lessons.figures import BLUE, GREEN, GREY, ORANGE, RED, doubling_axis, legend_below, new_figure, styled
 
 __all__ = ["lab_first_step", "lab_gau_block", "lab_runaway"]
 
@@ -86,10 +86,8 @@ def lab_first_step(
             label = f"{name}, {how}"
             axis.plot(depths, grown, style, marker=marker, markersize=size, linewidth=thick, color=colour, label=label)
             said.append(f"{name}, {how}: {', '.join(f'{value:.2g}' for value in grown)}")
-    axis.set_xscale("log", base=2)
     axis.set_yscale("log")
-    axis.set_xticks(depths, [str(depth) for depth in depths])
-    axis.minorticks_off()
+    doubling_axis(axis, depths)
     axis.set_xlabel("branches")
     axis.set_ylabel(f"fall of the loss,\n{depths[0]} branches = 1")
     legend_below(figure, axis)
