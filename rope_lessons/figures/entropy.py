@@ -430,7 +430,7 @@ def entropy_needle(needle: float = 5.9, spread: float = 0.0) -> Explorable:
         0.96 to 0.01; with log n it rises from 0.77 to 0.99; both are 0.85 at 64. Lower panel, upwards logarithmic too:
         how many keys the weight is spread over, which grows to nearly all of them without the scale and falls from 3.2
         to 1.2 with it, and all that are there as a dotted line."""
-    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. They meet at the upright line, at 64
+    caption = """Blue: plain scores. Orange, dashed: scores times log n / log 64. They meet at the vertical line, at 64
         keys, the training length. Dotted grey: all keys there are. Set the needle to 0 and the spread to 1: as far as
         this axis goes, the head looks at ever more keys, with the scale too."""
     knobs = (
