@@ -144,7 +144,7 @@ def random_order(length: int = 64, max_length: int = 2048) -> tuple[MatplotlibFi
     axes[0].set_ylabel("probability")
     axes[0].legend(ncols=2, loc="upper center")
     gap = torch.arange(1, 161)
-    pmf = _position_pmf(0, length, max_length)[gap - 1]  # a gap is distributed as the first position plus one
+    pmf = _position_pmf(0, length, max_length)[gap - 1]  # distributed as the first position plus one
     mean = (max_length + 1) / (length + 1)
     axes[1].bar(gap, pmf, width=1.0, color=BLUE)
     axes[1].axvline(mean, color="black", linewidth=1.5, linestyle=":")
@@ -172,7 +172,7 @@ def pairs_beyond(name: str, distance: Tensor, length: int = 64, max_length: int 
     if name == "random":
         share = length * (length - 1) / (max_length * (max_length - 1))
         return (share * (max_length - d) * (max_length - d + 1) / 2).where(d < max_length, 0.0)
-    step = d.unsqueeze(-1) / k  # the step that puts k tokens at this distance: larger ones do too
+    step = d.unsqueeze(-1) / k  # puts k tokens at this distance; larger ones do too
     chance = (-step).exp() if name == "exponential" else beta_tail(float(name), step * (length - 1), length, test)
     return (chance * (length - k)).sum(dim=-1)
 
@@ -349,7 +349,7 @@ def gaps_by_step(steps: Sequence[float], length: int = 64, places: int = 2048) -
 def random_spacings(rows: Table, encoding: str = "rope") -> tuple[MatplotlibFigure, str]:
     """Loss on 64 bytes against the step between their positions, and the gaps of each training."""
     figure, (above, below) = new_figure(height=5.2, rows=2, sharex=True, height_ratios=(2, 1))
-    names = {"plain": "0, 1, 2, …", "random": "random subset", "equal-mean": "equal means"}
+    names = {"plain": "twin (0, 1, 2, …)", "random": "random subset", "equal-mean": "equal means"}
     said = []
     for number, (training, name) in enumerate(names.items()):
         by_step = rows.where(encoding=encoding, training=training).by("spacing")
@@ -478,8 +478,8 @@ def random_draws(sampler: int = 1, tokens: int = 16, seed: int = 1, shown: int =
         evenly spaced from 0 on, most rows end early, and a red triangle marks one that goes on. With one jump each row
         is two dense blocks, the first at the left. With 0, 1, 2 all rows are the same short block there."""
     caption = f"""N tokens of a training text, numbered ten times, a row each, on the {SPACE} positions of a text at
-        test. “About 1 apart” is a gap between ½ and 1½; 0 to {NEAR - 1} shows such gaps. A red triangle says that the
-        text goes on."""
+        test. “About 1 apart” is a gap between ½ and 1½; choose 0 to {NEAR - 1} to see them. A red triangle: the text
+        goes on."""
     knobs = (
         Choice("sampler", "Sampler", dict(enumerate(NAMES)), sampler),
         Choice("shown", "Positions", {SPACE: f"0 to {SPACE - 1}", NEAR: f"0 to {NEAR - 1}"}, shown),
