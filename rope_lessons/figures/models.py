@@ -20,7 +20,6 @@ from rope_lessons.figures import (
     ORANGE,
     PURPLE,
     RED,
-    SKY,
     Choice,
     Explorable,
     doubling_axis,
@@ -590,7 +589,7 @@ def models_extended(rows: Sequence[Mapping[str, Any]], trained: int) -> tuple[Ma
     names = list(dict.fromkeys(row["name"] for row in rows))
     lengths = sorted({row["length"] for row in rows})
     told = []
-    for name, color, marker in zip(names, (GREY, SKY, RED, BLUE, GREEN, PURPLE), "osD^v*", strict=False):
+    for name, color, marker in zip(names, (GREY, BLUE, ORANGE, GREEN, RED, PURPLE), "osD^v*", strict=False):
         found = {row["length"]: row for row in rows if row["name"] == name}
         for axis, what in ((left, "loss"), (right, "needles")):
             axis.plot(lengths, [found[n][what] for n in lengths], color=color, marker=marker, label=name)
