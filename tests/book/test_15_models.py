@@ -722,7 +722,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     inside = right("control: ReRoPE in 2, RoPE elsewhere")
     assert (inside[needles], round(inside[home], 1)) == (0, round(bent[home], 1))
     assert (
-        "These two meet new distances, and no needle is found. So windows are not enough, nor is the bend without "
+        "They meet new distances, and no needle is found. So windows are not enough, nor is the bend without "
         "them ({doc}`deeper/15_models`)." in LESSON
     )
     assert "**ReRoPE in two layers** needs something in the others: with RoPE there it finds no needle" in DEEPER
@@ -817,9 +817,9 @@ def test_training_closes_most_of_the_gap() -> None:
         twenty = board.where(rung="small-tuned-1", row=row)["mean"][0]
         assert twenty - board.where(rung="small-tuned-1", row="rope")["mean"][0] > 0.1
     assert (
-        "Chapter 12 went on training the small model, on 512 bytes. In copying from afar, YaRN and ReRoPE, put into "
-        "all layers, are well ahead of plain RoPE after two steps and after twenty, a hundredth of the pretraining, but "
-        "hardly after two hundred." in LESSON
+        "The small model was trained further in {doc}`12_shootout`, on 512 bytes. In copying from afar, YaRN and "
+        "ReRoPE, put into all layers, are well ahead of plain RoPE after two steps and after twenty, a hundredth of "
+        "the pretraining, but hardly after two hundred." in LESSON
     )
     assert trained < untrained / 10
     assert untrained == pytest.approx(43, abs=0.5)
