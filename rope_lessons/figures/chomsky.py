@@ -264,7 +264,7 @@ def chomsky_playground(
 
 # --- the ladder ----------------------------------------------------------------------------------------------------
 
-NETWORKS = {"rnn": "RNN", "lstm": "LSTM", "stack_rnn": "stack", "tape_rnn": "tape", "transformer": "Transf."}
+NETWORKS = {"rnn": "RNN", "lstm": "LSTM", "stack_rnn": "stack", "tape_rnn": "tape", "transformer": "Transformer"}
 
 
 def ahead_of_blind(accuracies: Mapping[int, float], task: str, beyond: int) -> float:
@@ -331,7 +331,7 @@ def chomsky_ladder(
             of_them = f" in {full} of {len(seeds)} seeds" if 0 < full < len(seeds) else ""
             cells.append(f"{name} {value:.0f}{of_them}{'' if home >= learned else ', not learned'}")
         said.append(f"{label}: {'; '.join(cells)}")
-    axis.set_xticks(range(len(NETWORKS)), NETWORKS.values())
+    axis.set_xticks(range(len(NETWORKS)), [n.replace("sf", "s-\nf") for n in NETWORKS.values()])
     axis.set_yticks(range(len(tasks)), tasks.values())
     axis.xaxis.tick_top()
     axis.tick_params(length=0)
@@ -366,7 +366,7 @@ def chomsky_models(
     said, lengths = [], sorted({row.length for row in rows})
     for number, model in enumerate(models):
         for nth, seed in enumerate(of_seeds(rows, task=task, model=model, variant="plain")):
-            seed.pop(beyond + 1, None)  # too near to be told apart
+            seed.pop(beyond + 1, None)  # too near to tell apart
             values = [100 * seed[length] for length in sorted(seed)]
             axis.plot(sorted(seed), values, color=COLOURS[number], marker=MARKERS[number], markersize=5,
                       label=NETWORKS[model] if nth == 0 else None)  # fmt: skip
@@ -400,7 +400,7 @@ def chomsky_home(rows: Sequence[Row], tasks: Mapping[str, str], beyond: int) -> 
             for nth, seed in enumerate(
                 of_seeds(rows, task=task, model="transformer", variant=variant, test_positions=tested)
             ):
-                seed.pop(beyond + 1, None)  # too near to be told apart
+                seed.pop(beyond + 1, None)  # too near to tell apart
                 share = [100 * at_home(seed, task, length) for length in sorted(seed)]
                 axis.plot(sorted(seed), share, line, color=color, marker=marker, markersize=5,
                           label=None if nth else f"{variant} positions")  # fmt: skip
@@ -543,7 +543,7 @@ def chomsky_sensitive(
             apart = [0.11 * (nth - (len(values) - 1) / 2) for nth in range(len(values))]  # where values are alike
             axis.plot(values, [y + 0.44 * number - 0.22 + shift for shift in apart], linestyle="",
                       marker=MARKERS[number], markersize=7, color=COLOURS[number], alpha=0.8,
-                      label=None if y else NETWORKS[model].replace("Transf.", "Transformer"))  # fmt: skip
+                      label=None if y else NETWORKS[model])  # fmt: skip
             told.append(f"{tasks[task]} {', '.join(f'{value:.0f}' for value in sorted(values))}")
         said.append(f"{NETWORKS[model]}: {'; '.join(told)}")
     given = [TASKS[task].sample(4096, length, torch.Generator().manual_seed(0))[2].sum() / 4096 for task in order]
