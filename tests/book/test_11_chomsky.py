@@ -774,7 +774,7 @@ def test_an_rnn_keeps_as_many_bits_of_a_short_string_as_of_a_long_one():
     assert "The RNN's 32 is what one gets by keeping some 16 bits of every string and guessing the rest" in LESSON
     # Reversing 100 bits takes about 2^101 states; 64 numbers of 32 bits have room for 2^2048.
     assert sum(2**n for n in range(1, 101)) < 2**101 < 2 ** (32 * LADDER.hidden)
-    assert "Its 64 numbers have room for far more than 100 bits, so {prf:ref}`thm-chomsky-states` forbids" in LESSON
+    assert "Its 64 numbers have room for more than 100 bits, so training sets this limit, not {prf:ref}" in LESSON
     drawn = rl.figures.chomsky_models(SHORT, "reverse_string", beyond=20, kept=16)
     (curve,) = [line for line in drawn.figure.axes[0].lines if line.get_label() == "16 bits"]
     assert curve.get_ydata()[-1] == pytest.approx(50 + 50 * 16 / 100)
@@ -917,7 +917,7 @@ def test_how_far_a_coin_scatters():
     assert {LADDER.samples, REDUCED.samples, PLAYGROUND.samples} == {128}
     assert "deviation of $50/\\sqrt{128} = 4.4$ points." in LESSON
     assert 2 < (60 - 50) / (50 / math.sqrt(128)) < 2.5
-    told = "If your 60 % comes from so few, it is little more than two standard deviations above a coin: "
+    told = "points. So 60 % is little more than two of them above a coin: "
     assert told + "perhaps luck, if several lengths or seeds were tried." in LESSON
     assert "whatever misses one is a coin ({prf:ref}`thm-chomsky-parity`)" in LESSON
 
