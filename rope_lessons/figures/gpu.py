@@ -64,10 +64,10 @@ def roofline_points() -> dict[str, float]:
     grouped = many._replace(kv_heads=8)
     rerope = scheme("rerope", dim=128, window=1024)
     merge = next(step for step in cost.engine_cost(rerope, many, slides=True) if step.name == "merge")
-    rotary, prompt = cost.plain_cost(many)
+    turning, prompt = cost.plain_cost(many)
     return {
         "merge": merge.intensity,
-        "rotary": rotary.intensity,
+        "turning": turning.intensity,
         "decoding": cost.decode_cost(many)[0].intensity,
         "decoding, grouped": cost.decode_cost(grouped)[0].intensity,
         "two matrices": 6 * 128 / (12 * 2),  # three products, twelve numbers
@@ -76,7 +76,7 @@ def roofline_points() -> dict[str, float]:
     }
 
 
-LATER = ("merge", "rotary", "decoding", "decoding, grouped")  # the lesson comes to them further down
+LATER = ("merge", "turning", "decoding", "decoding, grouped")  # the lesson comes to them further down
 REACHED = (0.35, 0.75)  # of an H100's products, by FlashAttention-2 and -3: the paper on the latter
 
 
@@ -93,10 +93,8 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
         speed = min(CARD.flops, intensity * CARD.bandwidth) / 1e12
         color = GREY if name in LATER else "black"
         axis.plot(intensity, speed, "o", color=color, markersize=5)
-        if name == "rotary":  # named with decoding
-            continue
-        told = {"decoding": "rotary 0.75, decoding 1", "8k tokens, read once": "8k, read once"}.get(name, name)
-        at, side = ((0, 8), "center") if told == "8k, read once" else ((9, -11), "left")
+        told = name.replace(" tokens", "")
+        at, side = ((0, 8), "center") if "once" in name else ((1, -20) if name == "turning" else (9, -9), "left")
         axis.annotate(
             told, (intensity, speed), xytext=at, textcoords="offset points", ha=side, fontsize=12, color=color
         )

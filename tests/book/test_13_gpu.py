@@ -1032,12 +1032,12 @@ def test_roofline_points():
     points = figures.roofline_points()
     assert points["decoding"] == 1
     assert points["decoding, grouped"] == 4
-    assert points["rotary"] == 0.75
-    assert f"a merge does {points['merge']:.2f} per byte, turning {points['rotary']}" in DEEPER
-    assert points["merge"] < points["rotary"] < 1
-    assert points["rotary"] == 3 / (2 + 2)  # per number: two products and a sum; it is read and written
+    assert points["turning"] == 0.75
+    assert f"a merge does {points['merge']:.2f} per byte, turning {points['turning']}" in DEEPER
+    assert points["merge"] < points["turning"] < 1
+    assert points["turning"] == 3 / (2 + 2)  # per number: two products and a sum; it is read and written
     assert points["merge"] == pytest.approx(3 / 18, rel=0.03)  # log-sum-exps, too, are read
-    assert "Per number, turning does 3 FLOPs for 4 bytes, and merging 3 for 18 (*rotary* and *merge* in" in LESSON
+    assert "Per number, turning does 3 FLOPs for 4 bytes, and merging 3 for 18 (*turning* and *merge* in" in LESSON
     assert points["tiles of 128"] == 128 < T4.ridge < H200.ridge < points["8k tokens, read once"]
 
 
