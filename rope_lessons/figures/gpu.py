@@ -790,10 +790,10 @@ def gpu_tiles(step: int = 2) -> Explorable:
     held = (
         box.format("held-queries", 26, y + 34, 16, 32, COLOURS["far"], solid)
         + f'<text x="50" y="{y + 55}" class="queries-now">{words["queries-now"]}</text>'
-        + box.format("held-keys", 160, y + 42, 32, 16, COLOURS["before"], solid)
-        + f'<text x="200" y="{y + 55}" class="keys-now">{words["keys-now"]}</text>'
-        + box.format("held-scores", 296, y + 34, 32, 32, NOW, solid)
-        + f'<text x="336" y="{y + 55}">scores</text>'
+        + box.format("held-keys", 156, y + 42, 32, 16, COLOURS["before"], solid)
+        + f'<text x="195" y="{y + 55}" class="keys-now">{words["keys-now"]}</text>'
+        + box.format("held-scores", 287, y + 34, 32, 32, NOW, solid)
+        + f'<text x="326" y="{y + 55}">scores</text>'
     )
     flash, note = WARN if shrinks[step] else "none", f'<text x="{left + side + 10}" y="'
     svg = (

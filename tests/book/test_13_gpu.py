@@ -526,7 +526,7 @@ def test_eq_gpu_overhead():
         assert 2 * c + (c + 4) + (c + 16) + (4 + c) == 5 * c + 24
         assert (c + 4) + 12 == c + 16  # widen the far output; read both in 32 bits, write the sum
     assert "each at 4 FLOPs per channel: $4 \\cdot L/2 = 2L$ FLOPs" in LESSON
-    passes = DEEPER[DEEPER.index("| pass | bytes |") : DEEPER.index("\n\nIn 16 bits copy, merge and cast move 30")]
+    passes = DEEPER[DEEPER.index("| pass | bytes, ") : DEEPER.index("\n\nIn 16 bits copy, merge and cast move 30")]
     moved = {"2c": 4, "c + 4": 6, "c + 16": 18, "4 + c": 6, "5c + 24": 34}
     found = re.findall(r"^\| .* \| \$(.*)\$ \| (\d+) \|$", passes, re.MULTILINE)
     assert {formula: int(number) for formula, number in found} == moved
