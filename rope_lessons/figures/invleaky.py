@@ -134,9 +134,9 @@ def invleaky_visited(
     axis.set_yticks([-n for n in range(len(rows))], [name for name, *_ in rows])
     axis.grid(False)
     axis.set(xlim=(-8, 850), ylim=(0.5 - len(rows), 0.95), xlabel=f"distances shown in {train_length} tokens")
-    alt = f"""Strokes at the distances that a training text of {train_length} tokens shows; the distances of a test of
-        {length} tokens, 0 to {length - 1}, are shaded. Largest distance, and how many of the test's are seen:
-        {"; ".join(said)}. Every InvLeaky row is solid up to its window and a comb with wide gaps beyond."""
+    alt = f"""Strokes at the distances that a training text of {train_length} tokens shows; those of a test of {length}
+        tokens are shaded. Largest distance, and how many of the test's are seen: {"; ".join(said)}. Every InvLeaky row
+        is solid up to its window and a comb beyond."""
     return figure, alt
 
 
@@ -195,22 +195,22 @@ def invleaky_plane(
 
 
 @styled
-def invleaky_maps(window: int = 16, slope: int = 16, until: int = 128) -> tuple[MatplotlibFigure, str]:
-    """What a model is shown for each distance at test: the truth, or the nearest distance seen in training."""
+def invleaky_maps(window: int = 16, slope: int = 16, until: int = 96) -> tuple[MatplotlibFigure, str]:
+    """What a model is shown for each distance at test, the truth or rounded in two ways."""
     figure, axis = new_figure(height=3.8)
     x = torch.arange(until + 1)
-    snapped = torch.where(x < window, x, window + slope * torch.floor((x - window) / slope + 0.5))
-    told = trained_distances(until, window, slope)
-    told = told[told <= until]
-    axis.plot(x, x, color=BLUE, label="plain RoPE")
-    axis.plot(x, snapped, color=ORANGE, drawstyle="steps-mid", label="rounded to the dots")
+    told = [*range(window), *range(window, until + 1, slope)]
+    axis.plot(x, x, label="plain RoPE")
+    for by, style, label in ((0, "-", "rounded to the dots"), (slope // 2, "--", f"moved by {slope // 2}")):
+        snapped = torch.where(x < window, x, window + by + slope * torch.floor((x - window - by) / slope + 0.5))
+        axis.plot(x, snapped, style, drawstyle="steps-mid", label=label)
     axis.plot(told, told, "o", color="black", markersize=5, label="seen in training")
-    ticks = range(0, until + 1, 2 * slope)
+    ticks = range(0, until + 1, slope)
     axis.set(xticks=ticks, yticks=ticks, xlabel="distance", ylabel="what the model is shown")
     legend_below(figure, axis)
     alt = f"""What the model is shown against the true distance, up to {until}. Plain RoPE is the diagonal. Dots on it
-        mark what training showed: all up to {window}, then every {slope}. A staircase follows the diagonal up to
-        {window} and then has steps of {slope} through the dots."""
+        mark what training showed: all up to {window}, then every {slope}. From there a staircase has steps of {slope}
+        through the dots, a dashed one between them."""
     return figure, alt
 
 
@@ -332,7 +332,7 @@ def invleaky_looking(rows: Table, cases: Mapping[str, tuple[str, str]]) -> tuple
     return figure, f"Bars of the attention of one head, and needles found, all in percent. {'. '.join(said)}."
 
 
-# --- the explorable: every distance of a test, visited, between, or beyond -----------------------------------------
+# --- the explorable ------------------------------------------------------------------------------------------------
 
 TRAINED, LENGTH, COLUMNS, CELL, LEFT, TOP = 12, 96, 12, 28, 6, 56
 TINTS = {"seen": BLUE, "between": "#e8e8e8", "beyond": "#f0a585"}
@@ -354,15 +354,6 @@ def _cells(kind: str, window: int, slope: float) -> str:
         for d in range(LENGTH)
         if _kind(d, told) == kind
     )
-
-
-def _title(window: int, slope: float) -> str:
-    return f"covers {covered_length(TRAINED, window, slope)} tokens (the test has {LENGTH})"
-
-
-def _count(window: int, slope: float) -> str:
-    kinds = [_kind(d, _told(window, slope)) for d in range(LENGTH)]
-    return ", ".join(f"{kinds.count(kind)} {kind}" for kind in TINTS)
 
 
 REACH_SCRIPT = r"""
@@ -387,13 +378,15 @@ REACH_SCRIPT = r"""
 def invleaky_reach(window: int = 3, slope: int = 24) -> Explorable:
     """Which distances of a test of 96 tokens a training text of 12 visits, covers, or leaves out."""
     told = _told(window, slope)
+    kinds = [_kind(d, told) for d in range(LENGTH)]
+    count = ", ".join(f"{kinds.count(kind)} {kind}" for kind in TINTS)
     tints = "".join(
         f'<path class="cells-{kind}" d="{_cells(kind, window, slope)}" fill="{tint}"/>' for kind, tint in TINTS.items()
     )
     numbers = "".join(
         f'<text x="{LEFT + CELL * (d % COLUMNS) + 13.5:g}" y="{TOP + CELL * (d // COLUMNS) + 18}" '
-        f'text-anchor="middle" data-d="{d}" fill="{"#fff" if _kind(d, told) == "seen" else "#1a1a1a"}">{d}</text>'
-        for d in range(LENGTH)
+        f'text-anchor="middle" data-d="{d}" fill="{"#fff" if kind == "seen" else "#1a1a1a"}">{d}</text>'
+        for d, kind in enumerate(kinds)
     )
     bottom = TOP + CELL * (LENGTH // COLUMNS)
     legend = "".join(
@@ -404,8 +397,9 @@ def invleaky_reach(window: int = 3, slope: int = 24) -> Explorable:
     svg = (
         f'<svg viewBox="0 0 348 {bottom + 34}" style="width:100%;max-width:520px;height:auto;background:none;'
         'display:block;margin:auto" font-family="sans-serif" font-size="12" fill="#1a1a1a">'
-        f'<text x="{LEFT}" y="20" font-weight="bold" font-size="15" class="title">{_title(window, slope)}</text>'
-        f'<text x="{LEFT}" y="42" font-size="14" class="count">{_count(window, slope)}</text>'
+        f'<text x="{LEFT}" y="20" font-weight="bold" font-size="15" class="title">'
+        f"covers {covered_length(TRAINED, window, slope)} tokens (the test has {LENGTH})</text>"
+        f'<text x="{LEFT}" y="42" font-size="14" class="count">{count}</text>'
         f"{tints}{numbers}{legend}</svg>"
     )
     alt = f"""The distances 0 to {LENGTH - 1} of a test as a grid of {LENGTH} numbered squares, for a model trained on
