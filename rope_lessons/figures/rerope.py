@@ -483,7 +483,7 @@ HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
 MARK = "#f5c97a"  # the tint of what is marked
 BACK = (8, 10)  # where the two characters of the mark stand before the third digit
-CARRIED = ", ".join(f"{LINE[THIRD - back]} {back} back" for back in BACK)
+MARKED = " and ".join(LINE[THIRD - back] for back in BACK)
 STATES: dict[str | int | float, str] = {"whole": "64 bytes", "crowd": "512 bytes", "sharp": "512, log n†"}
 MARK_SCRIPT = """
     for (const part of svg.querySelectorAll("[data-state]"))
@@ -558,8 +558,8 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
         f"{_row_of_bytes(LINE[:THIRD] + ' ' + LINE[THIRD + 1 :], LINE_TOP, THIRD)}{words}"
         f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
         f'<path d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" stroke-width="3" stroke="{GREEN}"/>'
-        f'<text x="350" y="{LINE_TOP + 58}" text-anchor="end">carries: {html.escape(CARRIED)}</text>'
-        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">wants: the same</text>'
+        f'<text x="{x}" y="{LINE_TOP + 58}" text-anchor="middle">carries: {MARKED}</text>'
+        f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">wants: {MARKED}</text>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
         f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
         "</svg>"
@@ -567,12 +567,12 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
     said = "; ".join(f"{STATES[name]} {spoken(values, 0)}" for name, values in measured.items())
     alt = f"""Two lines of bytes. Above, the hidden line with its number; of the ten bytes before its third digit, a 2,
         two send strong arcs to it, the e eight back and the ↵ ten back, which it then carries; the others are pale.
-        Below, the question, the same line up to its second digit; its last byte looks for a byte that carries the
-        same, and finds the 2, 23 away. In 512 bytes it is 135 away; the two arcs are weaker, among many others, and
+        Below, the question, the same line up to its second digit; its last byte looks for a byte that carries
+        these, and finds the 2, 23 away. In 512 bytes it is 135 away; the two arcs are weaker, among many others, and
         for the 2 stands a question mark. With log n† in layer 1 they are not. Found and read, in percent: {said}."""
     caption = """A sketch, but the two strong arcs are the mark that was measured (see the deeper page), and so are the
-        distances and the bars, for the third digit at ¾ of the text. Found is the weight of layer 2's best head on it,
-        read the right answers. One seed, 16 questions. All layers have w = 32; only layer 1 has log n†, and only with
-        the last button. ↵ is the line's end, ␣ a space."""
+        distances and the bars, for the third digit at ¾ of the text. Found: the weight of layer 2's best head on the
+        digit. Read: the share of right answers. One seed, 16 questions. All layers have w = 32; only layer 1 has log
+        n†, and only with the last button. ↵ is the line's end, ␣ a space."""
     buttons = Choice("state", "text", STATES, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)

@@ -1071,7 +1071,7 @@ def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
     assert "a $w$ of a quarter to a half of $N$, which was best in Su's tables" in lesson
     assert "beyond a quarter to a half of the claimed length (best in Su's tables)" in LESSON
     assert "`advise`, which follows the row *attention may change*, cannot try" in LESSON
-    assert "Of two seeds of a larger model one did, and at eight times that length it finds 98 % even with" in lesson
+    assert "Of two seeds of a larger model the one that does finds 98 % at eight times that length, even with" in lesson
     assert "A plan adds no skill ({doc}`08_rerope`)." in LESSON
 
 
