@@ -251,10 +251,9 @@ MADE_BY = {
     "skip-positions": "layers=4, dim=32, max_length=512",
 }
 METHOD_OF = {
-    **dict.fromkeys(("invleaky-r8", "invleaky-r11", "invleaky-w8", "invleaky-w32"), "invleaky"),
-    **dict.fromkeys(
-        ("invleaky-same-residue", "invleaky-slopes", "invleaky-quarter-gaps", "invleaky-four-slopes"), "invleaky-moving"
-    ),
+    name: "invleaky-moving" if "windows=" in made else "invleaky"
+    for name, made in MADE_BY.items()
+    if name.startswith("invleaky")
 }
 ABOUT = {
     "rope": "02", "rope-logn": "06", "rope-logn-test": "06", "rope-window": "07", "rerope": "08", "hwfa2": "07",
@@ -310,9 +309,9 @@ def scoreboard_chooser(lines: Table) -> SortableTable:
             "Changed": {knob: knob for knob in KNOBS},
         },
         head="method",
-        caption="Percent right. Over a window: points of far copies more than the same weights get, as they were "
-        "trained, if no layer sees over 64 bytes, bold where that is sure over two seeds or more. Grey rows are "
-        "controls. Click a heading to sort, a name for its intervals and lesson.",
+        caption="Percent right. Over a window: lead in far copies, in points, over the same weights run as trained "
+        "with every layer limited to the last 64 bytes, bold if sure over two seeds or more. Grey rows are "
+        "controls. Click a heading to sort, a name for intervals and lesson.",
     )
 
 
@@ -413,11 +412,7 @@ def _chapter(row: str) -> str:
 
 @styled
 def scoreboard_lengths(
-    lines: Table,
-    names: Mapping[str, str],
-    *,
-    metric: str = "natural",
-    train_length: int = 64,
+    lines: Table, names: Mapping[str, str], *, metric: str = "natural"
 ) -> tuple[MatplotlibFigure, str]:
     """Some rows of the scoreboard against the length of the text, with 95 % intervals.
 
@@ -425,7 +420,6 @@ def scoreboard_lengths(
         lines: the table of the scoreboard.
         names: of the rows; what each is called.
         metric: what is drawn.
-        train_length: named in the label of the axis.
 
     Raises:
         ValueError: rows or metrics that the table does not have.
@@ -443,7 +437,7 @@ def scoreboard_lengths(
         said.append(f"{name}: {spoken(mean, 0)}")
     doubling_axis(axis, lengths)
     axis.set_ylim(0, None)
-    axis.set_xlabel(f"length of the text, bytes (trained on {train_length})")
+    axis.set_xlabel("length of the text, bytes (trained on 64)")
     axis.set_ylabel("next byte right, %" if metric == "natural" else f"{HEADS[metric]}, % right")
     legend_below(figure, axis)
     alt = f"""{HEADS[metric].capitalize()} right in percent against the length of the text, {spoken(lengths, 0)} bytes,
@@ -458,16 +452,17 @@ def _name_lines(axis: Axes, names: Iterable[str]) -> None:
     axis.grid(axis="y", visible=False)
 
 
-def _dumbbell(axis: Axes, place: int, ends: Mapping[str, float], marker: str = "o", color: str = BLUE) -> None:
-    """Two ends by their names in the legend: a hollow one, of that marker and color, and a filled one."""
-    axis.plot(list(ends.values()), [place, place], color=GREY, linewidth=2, zorder=1)
-    for (name, value), of, edge, fill in zip(ends.items(), (marker, "o"), (color, BLUE), ("none", BLUE), strict=True):
-        axis.plot(value, place, of, ms=9, mew=2, mec=edge, mfc=fill, label=None if place else name)
+def _dumbbell(axis: Axes, place: int, ends: Mapping[str, list[float]], marker: str = "o", color: str = BLUE) -> None:
+    """Ends by their names in the legend: hollow, of that marker and color, and filled."""
+    for (name, end), of, edge, fill in zip(ends.items(), (marker, "o"), (color, BLUE), ("none", BLUE), strict=True):
+        axis.plot(end, [place] * len(end), of, ms=9, mew=2, mec=edge, mfc=fill, label=None if place else name)
+    both = [value for end in ends.values() for value in end]
+    axis.plot(both, [place] * len(both), color=GREY, linewidth=2, zorder=1)
 
 
 @styled
 def scoreboard_reach(
-    lines: Table, names: Mapping[str, str], *, control: str, metric: str = "far copies", length: int = 512
+    lines: Table, names: Mapping[str, str], *, control: str, metric: str = "far copies"
 ) -> tuple[MatplotlibFigure, str]:
     """A metric of some rows, with intervals, and a line where the control stands: a point beyond it reads farther.
 
@@ -475,7 +470,7 @@ def scoreboard_reach(
         lines: the table of the scoreboard.
         names: of the rows that are drawn, from the top; what each is called.
         control: the row that draws the line, named too.
-        metric, length: of the lines that are read.
+        metric: of the lines that are read.
 
     Raises:
         ValueError: a control that is not among the names; rows that the table does not have.
@@ -485,7 +480,7 @@ def scoreboard_reach(
     figure, axis = new_figure(height=0.9 + 0.4 * len(names))
     said = []
     for place, (row, name) in enumerate(names.items()):
-        mean, low, high = measured(lines, row, metric, length)
+        mean, low, high = measured(lines, row, metric, 512)
         color, marker = (ORANGE, "D") if row == control else (BLUE, "o")
         axis.plot([low, high], [place, place], color=color, linewidth=2)
         axis.plot(mean, place, marker, color=color, markersize=8)
@@ -494,7 +489,7 @@ def scoreboard_reach(
             axis.axvline(mean, color=GREY, linestyle="--", linewidth=1, zorder=0)
     _name_lines(axis, names.values())
     axis.set_xlabel(f"{HEADS[metric]}, % right")
-    alt = f"""Percent of {HEADS[metric]} right at {length} bytes, with 95 % intervals, one row for each method; a dashed
+    alt = f"""Percent of {HEADS[metric]} right at 512 bytes, with 95 % intervals, one row for each method; a dashed
         line marks the control, {names[control]}. {"; ".join(said)}."""
     return figure, alt
 
@@ -505,7 +500,6 @@ def scoreboard_cuts(
     names: Mapping[str, tuple[str, str]],
     *,
     metrics: Sequence[str] = ("far copies", "needle"),
-    length: int = 512,
     seeds: Mapping[str, Sequence[float]] | None = None,
 ) -> tuple[MatplotlibFigure, str]:
     """Rows beside their own weights cut at 64: a filled dot and a hollow diamond for each, a panel a metric.
@@ -514,7 +508,6 @@ def scoreboard_cuts(
         lines: the table of the scoreboard.
         names: of the rows that are drawn, from the top; what each is called, and the row of its control.
         metrics: a panel for each.
-        length: of the lines that are read.
         seeds: of some rows, small dots in the first panel.
 
     Raises:
@@ -526,24 +519,24 @@ def scoreboard_cuts(
     said = []
     for axis, metric in zip(axes[:, 0], metrics, strict=True):
         for place, (row, (name, control)) in enumerate(names.items()):
-            whole, cut = (measured(lines, each, metric, length)[0] for each in (row, control))
-            _dumbbell(axis, place, {"cut at 64": cut, "all that is there": whole}, "D", ORANGE)
+            whole, cut = (measured(lines, each, metric, 512)[0] for each in (row, control))
+            _dumbbell(axis, place, {"cut at 64": [cut], "all that is there": [whole]}, "D", ORANGE)
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
             if seeds and row in seeds and metric == metrics[0]:
                 axis.plot(seeds[row], [place + 0.3] * len(seeds[row]), ".", color=BLUE)
                 said.append(f"its seeds {spoken(seeds[row], 0)}")
         _name_lines(axis, [name for name, _ in names.values()])
         axis.set_xlim(-4, 104)
-        axis.set_xlabel(f"{HEADS[metric]} at {length}, % right")
+        axis.set_xlabel(f"{HEADS[metric]} at 512, % right")
     legend_below(figure, axes[0, 0])
-    alt = f"""Percent right at {length} bytes, a panel for {" and one for ".join(HEADS[m] for m in metrics)}: a dot for
+    alt = f"""Percent right at 512 bytes, a panel for {" and one for ".join(HEADS[m] for m in metrics)}: a dot for
         each training, and a diamond for the same weights that see 64 bytes. {"; ".join(said)}."""
     return figure, alt
 
 
 @styled
 def scoreboard_gaps(
-    lines: Table, names: Mapping[str, str], *, metrics: Sequence[str] = ("natural", "far copies"), length: int = 512
+    lines: Table, names: Mapping[str, str], *, metrics: Sequence[str] = ("natural", "far copies")
 ) -> tuple[MatplotlibFigure, str]:
     """By how much each row is ahead of its own weights behind a window, in points with 95 % intervals, on two metrics.
 
@@ -551,7 +544,6 @@ def scoreboard_gaps(
         lines: the table of the scoreboard.
         names: of the rows that are drawn, from the top; what each is called.
         metrics: the hollow dots and the filled ones.
-        length: of the lines that are read.
 
     Raises:
         ValueError: rows that the table does not have.
@@ -563,7 +555,7 @@ def scoreboard_gaps(
     for place, (row, name) in enumerate(names.items()):
         gaps = []
         for metric, shift, inside in zip(metrics, (-0.15, 0.15), ("none", BLUE), strict=True):
-            line = lines.where(rung=RUNG, row=row, metric=metric, length=length)
+            line = lines.where(rung=RUNG, row=row, metric=metric, length=512)
             mean, low, high = (100 * line[f"ahead_{end}"][0] for end in ("mean", "low", "high"))
             label = None if place else HEADS[metric]
             axis.plot([low, high], [place + shift] * 2, color=GREY, linewidth=2, zorder=1)
@@ -575,20 +567,14 @@ def scoreboard_gaps(
     axis.set_xlabel("points over a window")
     legend_below(figure, axis)
     ends = " and ".join(HEADS[metric] for metric in metrics)
-    alt = f"""Points above the same weights with a window of 64, at {length} bytes, on {ends}: two dots with intervals
+    alt = f"""Points above the same weights with a window of 64, at 512 bytes, on {ends}: two dots with intervals
         for each method, a dash at 0. {"; ".join(said)}."""
     return figure, alt
 
 
 @styled
 def scoreboard_trade(
-    lines: Table,
-    names: Mapping[str, str],
-    *,
-    control: str,
-    home: int = 64,
-    length: int = 512,
-    more: Mapping[str, Sequence[float]] | None = None,
+    lines: Table, names: Mapping[str, str], *, control: str, more: Mapping[str, Sequence[float]] | None = None
 ) -> tuple[MatplotlibFigure, str]:
     """All bytes at the training length across, and at another length up: a method that costs nothing moves up alone.
 
@@ -596,8 +582,7 @@ def scoreboard_trade(
         lines: the table of the scoreboard.
         names: of the rows; what each is called.
         control: a row among them, drawn apart.
-        home, length: of the texts.
-        more: points that the table does not have, drawn hollow: the percents at ``home`` and at ``length`` by name.
+        more: points that the table does not have, drawn hollow: the percents at 64 and at 512 by name.
 
     Raises:
         ValueError: a control that is not among the names; rows that the table does not have.
@@ -606,7 +591,7 @@ def scoreboard_trade(
         raise ValueError(f"control must be one of {', '.join(names)}, got {control!r}")
     figure, axis = new_figure(height=4.2)
     more = more or {}
-    found = {name: [measured(lines, row, "natural", of)[0] for of in (home, length)] for row, name in names.items()}
+    found = {name: [measured(lines, row, "natural", of)[0] for of in (64, 512)] for row, name in names.items()}
     found |= {name: list(both) for name, both in more.items()}
     for (x, y), name in zip(found.values(), found, strict=True):
         color, marker = (ORANGE, "D") if name == names[control] else (BLUE, "o")
@@ -616,11 +601,11 @@ def scoreboard_trade(
         if not taken:
             place = {"xytext": (0, 11), "ha": "center", "va": "bottom"}
         axis.annotate(name, (x, y), textcoords="offset points", fontsize=12, **place)
-    axis.set_xlabel(f"all bytes at {home}, % right")
-    axis.set_ylabel(f"all bytes at {length}, % right")
+    axis.set_xlabel("all bytes at 64, % right")
+    axis.set_ylabel("all bytes at 512, % right")
     axis.margins(x=0.2, y=0.15)
     said = [f"{name} {x:.0f} and {y:.0f}" for name, (x, y) in found.items()]
-    return figure, f"Percent of bytes right at {home} across and at {length} up. {'; '.join(said)}."
+    return figure, f"Percent of bytes right at 64 across and at 512 up. {'; '.join(said)}."
 
 
 @styled
@@ -689,13 +674,14 @@ def _bound(lines: Table, metric: str, length: int) -> float | None:
 
 @styled
 def scoreboard_rungs(
-    pairs: Mapping[str, Sequence[Pair]], names: Mapping[str, str], *, control: str, there: str, here: str
+    pairs: Mapping[str, Sequence[Pair]], names: Mapping[str, str], *, seeds: Table, control: str, there: str, here: str
 ) -> tuple[MatplotlibFigure, str]:
-    """By how much rows are above a control on two rungs, in points: a filled end and a hollow one for each.
+    """By how much rows are above a control on two rungs, in points: each seed there, and the mean here.
 
     Args:
         pairs: of :func:`~rope_lessons.scoreboard.summary.on_two_rungs`, by metric: a panel for each.
         names: of the rows that are drawn, from the top; what each is called.
+        seeds: the lines of each seed there.
         control: the row that they are compared with.
         there, here: what the two rungs are called.
 
@@ -707,19 +693,21 @@ def scoreboard_rungs(
     figure, axes = new_figure(len(pairs), 1, height=1.0 + 0.33 * len(pairs) * (len(names) + 2), squeeze=False)
     said = []
     for axis, (metric, both) in zip(axes[:, 0], pairs.items(), strict=True):
-        found = {pair.row: (pair.there, pair.here) for pair in both}
+        found = {pair.row: 100 * pair.here for pair in both}
         if missing := [row for row in (*names, control) if row not in found]:
             raise ValueError(f"names must be of rows on both rungs, {', '.join(found)}; got {missing[0]!r}")
         for place, (row, name) in enumerate(names.items()):
-            gaps = [100 * (own - cut) for own, cut in zip(found[row], found[control], strict=True)]
-            _dumbbell(axis, place, {here: gaps[1], there: gaps[0]})
-            said.append(f"{HEADS[metric]}, {name}: {gaps[0]:.1f} and {gaps[1]:.1f}")
+            ends = (seeds.where(row=of, metric=metric, length=seeds.max("length"))["mean"] for of in (row, control))
+            gaps = [100 * (own - cut) for own, cut in zip(*ends, strict=True)]
+            gap = found[row] - found[control]
+            _dumbbell(axis, place, {here: [gap], there: gaps})
+            said.append(f"{HEADS[metric]}, {name}: {spoken(gaps, 1)} and {gap:.1f}")
         axis.axvline(0, color=ORANGE, linestyle="--", linewidth=1.5, zorder=0)
         _name_lines(axis, names.values())
         axis.set_xlabel(f"{HEADS[metric]}: points above the control")
     legend_below(figure, axes[0, 0])
-    alt = f"""Points above the control on two models, {there} and {here}; a panel for each metric, a line with two ends
-        for each method, a dash at 0. {"; ".join(said)}."""
+    alt = f"""Points above the control on two models, {there} and {here}; a panel for each metric, the seeds of each
+        method and the other model, a dash at 0. {"; ".join(said)}."""
     return figure, alt
 
 

@@ -295,7 +295,7 @@ def _row(lines: Sequence[Line], name: str, row: TableRow) -> SortableRow:
 # --- what is asked -------------------------------------------------------------------------------------------------
 
 ASKED = {  # what a column asks: where the answer stands, on a strip of 100, and how the text ends
-    "all bytes: mostly the last few bytes tell": ((), "return sel", "f"),
+    "all bytes: the last few bytes mostly tell": ((), "return sel", "f"),
     "far copies: it was there before, but far back": (((12, "parse_header"),), "parse_hea", "d"),
     "needles: a line at one of three places": (((12, 'key = "48213"'), (50, ""), (70, "")), 'key = "', "4"),
 }

@@ -95,6 +95,7 @@ def test_eq_shootout_tax():
     assert f"PI pays {percent('pi', 'tax', 64):.0f} points, YaRN {percent('yarn', 'tax', 64):.0f}" in LESSON
     for row in ("rope-window", "streaming", "lm-infinite", "dynamic-ntk", "rope-logn-test"):
         assert abs(percent(row, "tax", 64)) < 0.05
+    assert "with the method on; one that is switched off up to $N$ pays nothing there.)" in LESSON
 
 
 def test_eq_shootout_paired():
@@ -438,7 +439,6 @@ def test_the_gaps_change_and_the_order_does_not():
     assert [round(gap) for gap in gaps["far copies"]] == [7, 14]
     said = "half a point above the window (−0.1 to 1.0), which may be nothing; on far copies it is 7 points above."
     assert f"{said} HWFA has 14 over its own window, instead of 2. The four rows above them stay below" in LESSON
-    assert "stay below the line, though YaRN and Llama 3's rule move towards it (more below)." in LESSON
     for row in ("llama3", "yarn"):
         assert line(row, "natural")["ahead_mean"] < line(row, "far copies")["ahead_mean"] - 0.02
     assert all(100 * line(row, "far copies")["ahead_mean"] < 0 for row in shown[:4])
@@ -448,10 +448,21 @@ def test_the_gaps_change_and_the_order_does_not():
     assert line("yarn", "far copies")["training"] == line("rope-window", "far copies")["training"] == "rope"
     assert whole - cut == pytest.approx(line("yarn", "far copies")["ahead_mean"], abs=1e-4)
     assert "with the frequencies of their training (for YaRN, plain RoPE's)" in LESSON
-    assert "more than the same weights get, as they were trained," in CHOOSER.caption
+    assert "over the same weights run as trained with every layer limited to the last 64 bytes" in CHOOSER.caption
     fallen = [round(100 * line("ntk-aware", metric)["ahead_mean"]) for metric in ("natural", "far copies")]
     assert fallen == [-18, -28]
-    assert "NTK-aware even falls: to see far text, at angles that training never showed ({doc}`03_radix`)" in LESSON
+    said = (
+        "NTK-aware even falls: to see far text, at angles that its middle hands never met in training ({doc}`03_radix`)"
+    )
+    assert said in LESSON
+    turned = (rl.rope_frequencies(32), rl.ntk_frequencies(32, 8.0))
+    new = [
+        plain * 64 < 2 * math.pi and slow * 512 > 1.01 * plain * 64
+        for plain, slow in zip(*(each.tolist() for each in turned), strict=True)
+    ]
+    assert not new[0]
+    assert not new[-1]
+    assert any(new[4:12])
     eight, yarn = (percent(row, "natural") for row in ("window-8", "yarn"))
     assert f"The window of eight is *better* than YaRN, {eight:.1f} to {yarn:.1f}." in LESSON
     drawn = rl.figures.scoreboard_gaps(STORED["rows"], {"yarn": "YaRN"})
@@ -518,8 +529,27 @@ def test_yarn_reads_far_and_does_not_gain():
     far, near = (interval((gained * of).sum(1).numpy()[None], of.sum(1).double().numpy()) for of in (copies, ~copies))
     assert 100 * far.mean == pytest.approx(whole - cut, abs=0.1)
     assert far.low > 0 > near.high
-    assert "YaRN does read far on this seed: without the far keys it has four points less." in LESSON
-    assert "**what it reaches does not pay for what it damages**, and RoPE behind a window stays ahead." in LESSON
+    # The table of the steps: of the damage near by, of the reach, of both; and of both on all seeds and documents.
+    cell = """for name in ("RoPE, window of 64", "YaRN, window of 64", "YaRN"):
+    share = live.percent(model, plans[name], texts, 512, "far copies")"""
+    assert cell in LESSON
+    with torch.no_grad():
+        hits.append(model(texts[:, :-1], (window,) * 4).argmax(-1) == texts[:, 1:])
+    steps = [interval(((hits[a].double() - hits[b].double()) * copies).sum(1).numpy()[None],
+                      copies.sum(1).double().numpy()) for a, b in ((1, 2), (0, 1), (0, 2))]  # fmt: skip
+    assert steps[0].mean + steps[1].mean == pytest.approx(steps[2].mean, abs=1e-6)
+    board = line("yarn", "far copies")
+    cells = [
+        *([100 * end for end in step] for step in steps),
+        [100 * board[f"ahead_{end}"] for end in ("mean", "low", "high")],
+    ]
+    heads = "YaRN's frequencies in", "the window open", "both", "both, five seeds, 64 documents"
+    for head, (mean, low, high), sign in zip(heads, cells, ("", "+", "", ""), strict=True):
+        assert f"| {head} | {sign}{mean:.1f} | {low:.1f} to {high:.1f} |".replace("-", "−") in LESSON
+    assert board["seeds"] == 5
+    assert cells[1][1] > 0 > cells[3][2]
+    assert "So YaRN does read far on this seed: the second step surely gains. But the last line is surely" in LESSON
+    assert "negative: **what it reaches does not pay for what it damages.**" in LESSON
 
 
 def test_why_windows_rise_with_the_length():
@@ -534,7 +564,21 @@ def test_why_windows_rise_with_the_length():
     )
     assert short < long - 4
     assert abs(short_rest - long_rest) < 0.2
-    assert "since in a longer text fewer bytes stand at the beginning, with little before them.)" in DEEPER
+    assert "since in a longer text fewer bytes stand at the beginning, with little before them. Behind" in DEEPER
+    assert "(It has less at 64, where more bytes have little before them.)" in LESSON
+
+
+def test_yarn_behind_a_window_falls():
+    """Seed 0, all documents: in the first bytes it damages little, in the last ones of 64 much."""
+    model, texts = live.load(), live.windows()[:, :65]
+    window = rl.scheme("window", dim=32, visible_window=64)
+    yarn = rl.scheme("yarn", dim=32, factor=8.0, train_length=64).replace(visible_window=64)
+    plain, damaged = (live.by_place(model, plan, texts, parts=4).double().mean(dim=0) for plan in (window, yarn))
+    lost = plain - damaged
+    assert lost[0] < 2 < 4 < lost[-1]
+    assert "Behind YaRN's window they fall a little, since YaRN damages those first bytes least.)" in DEEPER
+    few = live.windows()[:12]
+    assert live.percent(model, yarn, few, 512) < live.percent(model, yarn, few, 64)
 
 
 def test_seeds_in_an_interval():
@@ -565,8 +609,9 @@ def test_seeds_in_an_interval():
     assert "Self-Extend's 78 % of needles, from three, may be anything from 22 on." in DEEPER
     assert "From two or three seeds they may be very wide. With one seed they cover documents only." in LESSON
     assert "(A lead is *sure* if its 95 % interval lies above 0.)" in LESSON
-    assert "Among 117 rows a few leads may be sure by chance." in LESSON
+    assert "Among 117 rows about three leads may look sure by chance (2.5 in a hundred)." in LESSON
     assert len(ROWS) == 117
+    assert round(0.025 * len(ROWS)) == 3
     said = (
         "Each row is a mean of up to five seeds (click a name to see how many), over 64 documents, so close ones cannot"
     )
@@ -600,7 +645,7 @@ def test_a_gain_over_a_ruined_control_is_no_reach():
     assert said.format(*numbers) in LESSON
     assert first.values[NEEDLES] == 0
     ruined = percent("sinusoidal-window", "far copies")
-    assert "and a late number is new to the weights, however few keys they see." in LESSON
+    assert "and a late number is new to the weights, however few keys a query sees." in LESSON
     assert f"That of the squeezed sinusoidal table, which is ahead, too, is ruined: it has {ruined:.0f} %." in DEEPER
     fire = line("fire", "far copies")
     assert fire["ahead_low"] > 0
@@ -631,6 +676,10 @@ def test_what_cannot_be_told_from_rerope():
     assert leaky == extend
     said = "{:.1f} points behind it on these seeds ({:.1f} to {:.1f} and {:.1f} to {:.1f}, in pairs), and on all bytes"
     assert said.format(extend, *extend_ends, *leaky_ends) in DEEPER
+    said = "it is {:.1f} points behind ReRoPE in far copies and {:.1f} ahead on all bytes, and needles cannot tell them"
+    assert said.format(extend, rest[2][0]) in LESSON
+    _, low, high = paired_ahead(relatives[2], "rerope-w32-logn-test", "needle")
+    assert low < 0 < high
     assert "The window of 16 cannot be told from 32 there." in DEEPER
     assert abs(percent("rope-window", "natural") - percent("rerope-w32-logn-test", "natural")) < 1
 
@@ -711,7 +760,6 @@ def test_numbers_of_the_metrics():
     changed = [row for row in CHOOSER.rows if "model" in row.tags["I have"] and "frequencies" in row.tags["Changed"]]
     assert max(row.values[LONG] for row in changed) < percent("window-8", "natural") - 2
     assert percent("hwfa-w16", "natural") > percent("window-8", "natural")  # trained with other frequencies
-    assert "The other untuned changes of frequencies stay behind the eight bytes, too (" in LESSON
     assert "on all bytes every untuned change of frequencies is behind a window of eight bytes." in DEEPER
 
 
@@ -784,7 +832,7 @@ def test_the_layer_that_reads_needs_log_n():
 
 
 def test_tuned_models():
-    """Plain RoPE, tuned alike, is the control of every method that is published with a tuning."""
+    """Plain RoPE, tuned the same way, is the control of every method that is published with a tuning."""
     curves = {metric: summary.tuned_curves(WHOLE, metric, 512) for metric in ("natural", "far copies", "needle")}
     assert set(curves["natural"]) == {"rope", "pi", "ntk-aware", "yarn", "longrope", "rerope-w32"}
     natural = {row: {share: 100 * found.mean for share, found in curve.items()}
@@ -803,7 +851,7 @@ def test_tuned_models():
     assert over[1] > 0
     begins = paired_ahead("rerope-w32", "yarn", "far copies", rung="small", other_rung="small-tuned-0.1")
     assert begins[1] < 0 < begins[2]
-    assert "YaRN is worth having. (ReRoPE begins about as high, untuned.)" in LESSON
+    assert "YaRN is worth having. (ReRoPE begins about as high, untuned. Document by document it stays" in LESSON
     # The cell subtracts means, of three seeds and of five: that is what the pairs say.
     window = WHOLE.where(rung="small", row="rope-window", metric="far copies", length=512)["mean"][0]
     assert round(100 * (far["yarn"][0.1].mean - window), 1) == over[0]
@@ -814,17 +862,17 @@ def test_tuned_models():
     best = max(paired, key=lambda each: paired[each][0] if each[1] == "far copies" else -100)
     assert best == ("rerope-w32", "far copies")
     assert f"the best, ReRoPE, is {paired[best][0]:.1f} points ahead of it (" in LESSON
-    assert "ahead of it ({:.1f} to {:.1f}). (In needles".format(*paired[best][1:]) in LESSON
+    assert "ahead of it ({:.1f} to {:.1f}). And the window,".format(*paired[best][1:]) in LESSON
     assert "points ahead of plain RoPE there ({:.1f} to {:.1f}, in pairs).".format(*paired[best][1:]) in DEEPER
     assert all(paired[row, "needle"][1] < 0 for row in names)
     leads = [paired_ahead("rerope-w32", row, "far copies", rung=f"small-tuned-{share}")
              for row in ("rope", "yarn") for share in ("0.1", "1", "10")]  # fmt: skip
     assert min(low for _, low, _ in leads) > 0
-    assert "(If you may change the attention *and* tune: in far copies ReRoPE stays ahead, {numref}" in LESSON
+    assert f"surely ahead of YaRN, at last by {leads[-1][0]:.1f} points, though the bars overlap.)" in LESSON
+    assert all(far["yarn"][share].high > far["rerope-w32"][share].low for share in (1, 10))
     assert paired["pi", "needle"][0] < -40
     pi = summary.tuned_curves(WHOLE, "needle", 512)["pi"][10]
     assert pi.low < 0.01 < 0.97 < pi.high
-    assert "(In needles three seeds leave much open, {numref}`fig-shootout-tuned-all`.)" in LESSON
     assert f"PI's {100 * pi.mean:.0f} % may be anything." in DEEPER
     three = """NTK-aware by {:.0f} points ({:.0f} to {:.0f}), ReRoPE by {:.0f} ({:.0f} to {:.0f}), YaRN {:.0f} ({:.0f}
         to {:.0f})."""
@@ -912,13 +960,12 @@ def test_tuned_models():
 def test_the_orders():
     pairs = {metric: summary.beside_published(BOARD, metric) for metric in ("natural", "repeated")}
     assert {len(both) for both in pairs.values()} == {24}
-    assert "Rank the twenty-four rows that we share" in LESSON
+    assert "Of the 24 rows that we share the same twelve are the better ones" in LESSON
     assert "about 100 million parameters, on Chinese text" in LESSON
     assert "and about 100 million parameters." in (ROOT / "book" / "articles_model.md").read_text("utf8")
     told = {"natural": (0.86, 0.35), "repeated": (0.78, -0.31)}
-    said = "by all tokens there and by all bytes here. The two orders have a rank correlation of 0.86, where 1 would be"
-    assert f"{said} the same order." in LESSON
-    assert "Among the better twelve alone the correlation is 0.35, and chance alone may reach 0.6." in LESSON
+    assert "the correlation on natural text is 0.86, where 1 would be the same order, and the same twelve are" in DEEPER
+    assert "Among these twelve it is 0.35, and the articles' order hardly holds (chance alone reaches 0.6)" in DEEPER
     for metric, both in pairs.items():
         found = summary.agreement(both)
         assert (round(found.all, 2), round(found.better_half, 2)) == told[metric]
@@ -935,9 +982,7 @@ def test_the_orders():
     places = [[pair.row for pair in order].index("rerope-w32-logn-test") for order in (there, here)]
     assert places == [4, 3]
     assert "ReRoPE with log n† is fifth there and fourth here." in DEEPER
-    said = """HWFA is ninth of the 24 rows that we share (by all tokens; by our *all bytes* it is first), and ReRoPE
-        with log n† is fifth."""
-    assert " ".join(said.split()) in LESSON
+    assert "HWFA, our first, is their ninth; but this column hardly shows reach here." in LESSON
     assert "HWFA is our first and their ninth, and at the training length their last." in DEEPER
     better = there[: (len(there) + 1) // 2]
     assert len(better) == 12
@@ -945,14 +990,16 @@ def test_the_orders():
     chance = [summary.rank_correlation([pair.there for pair in better], list(random.permutation(len(better))))
               for _ in range(2000)]  # fmt: skip
     assert np.quantile(np.abs(chance), 0.95) == pytest.approx(0.6, abs=0.03)
-    assert "Among these twelve the articles' order hardly holds (chance alone reaches 0.6)" in DEEPER
     for metric in ("natural", "repeated"):
         pairs = summary.beside_published(WHOLE, metric)
         best = [{p.row for p in sorted(pairs, key=key)[: len(pairs) // 2]}
                 for key in (lambda p: -p.there, lambda p: -p.here)]  # fmt: skip
         assert best[0] == best[1]
-    assert "The same twelve are the better ones there and here, so **both tables agree on what is bad**" in LESSON
-    assert "So at the top the order hardly holds (" in LESSON
+    assert (
+        "the same twelve are the better ones, by all tokens there and by all bytes here, so **both tables agree"
+        in LESSON
+    )
+    assert "Among these twelve the order hardly holds ({numref}`fig-shootout-order`)." in LESSON
     value, _, high = (100 * share for share in difference("alibi", "window"))
     assert high < 0
     assert round(-value) == 13
@@ -1010,6 +1057,41 @@ def test_hwfa2_of_the_copy_needs_log_n():
     assert percent("hwfa2-w16", "needle") > 95
     said = "with the scale and without it about as many keys are found at home, and only with it are they found at 512"
     assert said in DEEPER
+
+
+def test_what_use_it_prints():
+    """Its cell, and the numbers that it shows: of a seed that is better than the mean."""
+    cell = LESSON[LESSON.index('plan = rl.scheme("rerope"') : LESSON.index("(`clip=True` is the dagger")]
+    plans = {"RoPE, window of 64": rl.scheme("window", dim=32, visible_window=64)}
+    names = {"rl": rl, "live": live, "model": live.load(), "texts": live.windows()[:12], "plans": plans}
+    said: list[str] = []
+    exec(cell[: cell.index("\n```")], names | {"print": said.append})
+    assert said == [
+        f"{name} % of the needles"
+        for name in ("plain RoPE: 0", "window of 64: 33", "ReRoPE: 44", "ReRoPE, log n†: 100")
+    ]
+    assert percent("rerope-w32", "needle") < 44
+    assert percent("rerope-w32-logn-test", "needle") < 100
+
+
+def test_the_seeds_of_the_larger_model_are_drawn():
+    pairs = {"far copies": summary.on_two_rungs(WHOLE, "far copies")}
+    options = {"seeds": STORED["each_seed"], "control": "rope-window", "there": "there", "here": "here"}
+    shown = rl.figures.scoreboard_rungs(pairs, {"yarn": "YaRN", "hwfa-w64": "HWFA"}, **options)
+    for row, name in (("yarn", "YaRN"), ("hwfa-w64", "HWFA")):
+        ends = [
+            100
+            * (
+                of_seed(seed, row, "far copies", 2048)["mean"]
+                - of_seed(seed, "rope-window", "far copies", 2048)["mean"]
+            )
+            for seed in (0, 1)
+        ]
+        assert "{}: {:.1f}, {:.1f} and".format(name, *ends) in shown.alt
+    assert shown.alt.count("YaRN: 8.5, 12.6 and -3.9") == 1
+    with pytest.raises(ValueError, match="names must be of rows on both rungs"):
+        rl.figures.scoreboard_rungs(pairs, {"pose": "PoSE"}, **options)
+    assert "Filled, each of the two seeds; hollow, a mean." in LESSON
 
 
 def test_labels_of_the_lesson_have_tests():
@@ -1142,7 +1224,7 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
     assert min(finds[seed, "hwfa2-w64-logn", length] for seed in (0, 1) for length in (256, 2048)) > 0.98
     hwfa = WHOLE.where(rung="second", row="hwfa-w64", metric="needle")
     assert (hwfa["seeds"], hwfa["mean"]) == ([2, 2], [1, 1])
-    assert "2,048 at test, two seeds. There, *far* means more than 256 bytes back." in LESSON
+    assert "2,048 at test, two seeds (the trainings above). There, *far* means more than 256 bytes back." in LESSON
     assert RUNGS["second"].home == RUNGS["second"].train_length == 256
     assert "HWFA stays first, and NTK-aware stays far behind. But YaRN crosses the line." in LESSON
     assert "HWFA and HWFA2 learned it, and keep it, with both seeds." in DEEPER
