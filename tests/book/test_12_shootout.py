@@ -95,7 +95,7 @@ def test_eq_shootout_tax():
     assert f"PI pays {percent('pi', 'tax', 64):.0f} points, YaRN {percent('yarn', 'tax', 64):.0f}" in LESSON
     for row in ("rope-window", "streaming", "lm-infinite", "dynamic-ntk", "rope-logn-test"):
         assert abs(percent(row, "tax", 64)) < 0.05
-    assert "with the method on; one that is switched off up to $N$ pays nothing there.)" in LESSON
+    assert "with the method on; switched off up to $N$, it loses nothing there.)" in LESSON
 
 
 def test_eq_shootout_paired():
@@ -868,7 +868,7 @@ def test_tuned_models():
     leads = [paired_ahead("rerope-w32", row, "far copies", rung=f"small-tuned-{share}")
              for row in ("rope", "yarn") for share in ("0.1", "1", "10")]  # fmt: skip
     assert min(low for _, low, _ in leads) > 0
-    assert f"surely ahead of YaRN, at last by {leads[-1][0]:.1f} points, though the bars overlap.)" in LESSON
+    assert f"surely ahead of YaRN, in the end by {leads[-1][0]:.1f} points, though the bars overlap.)" in LESSON
     assert all(far["yarn"][share].high > far["rerope-w32"][share].low for share in (1, 10))
     assert paired["pi", "needle"][0] < -40
     pi = summary.tuned_curves(WHOLE, "needle", 512)["pi"][10]
@@ -1092,6 +1092,18 @@ def test_the_seeds_of_the_larger_model_are_drawn():
     with pytest.raises(ValueError, match="names must be of rows on both rungs"):
         rl.figures.scoreboard_rungs(pairs, {"pose": "PoSE"}, **options)
     assert "Filled, each of the two seeds; hollow, a mean." in LESSON
+    left = []
+    rungs = DEEPER[DEEPER.index("rungs = {metric") :]
+    drawn = re.findall(r'"([\w-]+)": "', rungs[: rungs.index("}, seeds=")])
+    for metric in ("natural", "far copies"):
+        here = {pair.row: pair.here for pair in summary.on_two_rungs(WHOLE, metric)}
+        for row in drawn:
+            for seed in (0, 1):
+                own, cut = (of_seed(seed, each, metric, 2048)["mean"] for each in (row, "rope-window"))
+                if own - cut < here[row] - here["rope-window"]:
+                    left.append((row, metric, seed))
+    assert left == [("ntk-mixed", "natural", 1)]
+    assert "but for one seed of NTK-mixed on all bytes: on average every row shown gains on the window." in DEEPER
 
 
 def test_labels_of_the_lesson_have_tests():
