@@ -523,7 +523,7 @@ def scoreboard_cuts(
             _dumbbell(axis, place, {"cut at 64": [cut], "all that is there": [whole]}, "D", ORANGE)
             said.append(f"{HEADS[metric]}, {name}: {whole:.0f}, cut {cut:.0f}")
             if seeds and row in seeds and metric == metrics[0]:
-                axis.plot(seeds[row], [place + 0.3] * len(seeds[row]), ".", color=BLUE)
+                axis.plot(seeds[row], [place] * len(seeds[row]), ".", color=RED)
                 said.append(f"its seeds {spoken(seeds[row], 0)}")
         _name_lines(axis, [name for name, _ in names.values()])
         axis.set_xlim(-4, 104)
