@@ -80,8 +80,7 @@ def multimodal_positions(parts: Sequence[int | Sequence[int]], *, device: torch.
     Raises:
         TypeError, ValueError: no parts; parts of another kind.
 
-    Source: Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, and transformers' Qwen2-VL, whose rule for the
-    number after a picture this is. Chapter 14.
+    Source: Wang et al., "Qwen2-VL" (arXiv 2409.12191), section 2.1, where frames count; transformers 5.3. Chapter 14.
 
     >>> multimodal_positions([2, (1, 2, 3), 1]).tolist()
     [[0, 0, 0], [1, 1, 1], [2, 2, 2], [2, 2, 3], [2, 2, 4], [2, 3, 2], [2, 3, 3], [2, 3, 4], [5, 5, 5]]

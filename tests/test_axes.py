@@ -55,8 +55,9 @@ def test_multimodal_positions_are_those_of_transformers(parts):
         kinds += [0 if isinstance(part, int) else 1] * count
         grids += [] if isinstance(part, int) else [[part[0], 2 * part[1], 2 * part[2]]]
     kinds = torch.tensor([kinds])
-    found, _ = model.get_rope_index(torch.ones_like(kinds), kinds, torch.tensor(grids) if grids else None)
+    found, shift = model.get_rope_index(torch.ones_like(kinds), kinds, torch.tensor(grids) if grids else None)
     assert torch.equal(axes.multimodal_positions(parts), found[:, 0].T)
+    assert int(shift) + kinds.shape[1] == int(found.max()) + 1  # of what is generated, time counts
 
 
 # --- the rotation ---------------------------------------------------------------------------------------------------
