@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from transformers import Gemma4TextConfig, Llama4TextConfig, Qwen2VLTextConfig, SmolLM3Config
 
 import rope_lessons as rl
@@ -101,7 +102,6 @@ def test_one_axis_with_a_fixed_stride_is_two_axes_in_disguise() -> None:
     assert "*above* is 64 steps back at every width. One axis can do it." in DEEPER
     assert "its hands turn by $64\\,\\omega_t$ per row and by $\\omega_t$ per column" in DEEPER
     assert "it is two axes in disguise, every hand slanted, and the widest picture must be known" in DEEPER
-    assert "(Numbered 64 · row + column, the line finds it, too, but is two axes in disguise:" in LESSON
     assert bool((torch.stack((64 * omega, omega)) != 0).all())
     assert min(stride[1]) > max(two[1])
     assert min(stride[3]) < min(two[3]) < max(two[3]) < max(stride[3])
@@ -190,10 +190,14 @@ def test_multimodal_numbers() -> None:
     places = axes.multimodal_positions([1, (5, 1, 2), 2])
     assert places[10, 0] > places[11, 0]  # a film may end after the word that follows it begins
     assert set(places[11].tolist()) == {1 + 2}
-    assert (
-        "As transformers 5 counts, what follows a picture goes on after its longer side, and frames do not count."
-        in LESSON
-    )
+    assert "What follows goes on after the largest number so far, here the last column's." in LESSON
+    text = axes.multimodal_positions([3, (1, 2, 4), 3])
+    assert int(text[11, 0]) == int(text[:11].max()) + 1 == int(text[10, 2]) + 1  # of a picture both rules say that
+    assert "(What follows a long video is counted in two ways: {doc}`deeper/14_axes`.)" in LESSON
+    assert "A picture has a single frame, so this is also the largest number so far, plus one." in DEEPER
+    assert f"By the paper's rule the first word after it would stand at {int(places[:11].max()) + 1}." in DEEPER
+    release = ".".join(transformers.__version__.split(".")[:2])
+    assert f"so does {release}, with which our function is compared" in DEEPER
     assert "For a word all three numbers are the same $n$, the one in {numref}`fig-axes-multimodal`, so by" in LESSON
     words = axes.multimodal_positions([3, (1, 2, 4), 3])[11:]
     assert words.tolist() == [[n] * 3 for n in (7, 8, 9)]  # 3 + 4, whatever belongs to whom
@@ -230,7 +234,7 @@ def test_the_base_is_not_what_a_second_axis_buys() -> None:
     line = found("line by line, base 100", 12, 12)
     said = f"is not what a second axis buys: with it the line still finds {fmean(line):.0f} % at 12 × 12."
     assert f"**The smaller base**, 100 in place of 10,000, {said}" in DEEPER
-    assert "(Its smaller base, 100, is not the reason: {doc}`deeper/14_axes`.)" in LESSON
+    assert "(Its base, 100 where the line had 10,000, is not the reason: {doc}`deeper/14_axes`.)" in LESSON
     assert torch.equal(experiment.LINE[0], rl.rope_frequencies(32, 10_000.0))
     assert max(line) < 10 < 99 < min(found("two axes", 12, 12))
 
@@ -299,8 +303,10 @@ def test_mirages() -> None:
         "Clamping the six slow ones changes next to nothing; clamping the two fast ones brings nearly all pixels back."
     )
     assert said in LESSON
-    said = "With this base the new angles of the slow ones do hardly any harm, and neither does the number of pixels."
+    assert "With this base the new angles of the slow ones do hardly any harm." in LESSON
+    said = "12 × 12 is too small for one, and loses hardly any. So the number of pixels has an alibi, at least here."
     assert said in LESSON
+    assert "(It does not clear the number of pixels, since a clamp changes what every far pixel scores." in DEEPER
     of_text, hundred = (found(kind, 24, 24) for kind in ("two axes, base 10,000", "two axes"))
     assert (
         f"too near the middle to have one: {fmean(of_text):.0f} % find theirs ({min(of_text):.0f} to "
@@ -320,7 +326,7 @@ def test_mirages() -> None:
         "19 beyond *above*, base 100: the second hand objects, but the fastest has gone round "
         f"{turns[1][0]:.2f} times and the third, at $100^{{-2/8}} = {third}$, {turns[1][2]:.2f} times." in DEEPER
     )
-    assert "So both nearly point to *above* again. (At 20 the fastest and the third do.)" in LESSON
+    assert "So both nearly point to *above* again." in LESSON
     assert math.cos(2 * math.pi * turns[1][1]) < 0 < 0.9 < min(math.cos(2 * math.pi * turns[1][n]) for n in (0, 2))
     assert round(19 * third / (2 * math.pi), 2) == round(turns[1][2], 2)
     assert round(12 * second / (2 * math.pi), 2) == round(turns[0][1], 2)
@@ -354,7 +360,7 @@ def test_a_bias_put_on_at_test_cures_the_mirages() -> None:
             assert before[0] < 90
             assert before[1] < 40
             assert after[1] == pytest.approx(99, abs=0.5)
-    assert "Even the worst of five trainings finds 99 % at 24 × 24." in LESSON
+    assert "With it, even the worst of the five finds 99 % at 24 × 24." in LESSON
     assert "It costs the worst of the five trainings one point at home." in DEEPER
     pixels = pictures.draw(models[0].config, 24, 24, 4, torch.Generator().manual_seed(2**33))
     hits = {}
@@ -373,8 +379,11 @@ def test_a_bias_put_on_at_test_cures_the_mirages() -> None:
     assert math.exp(above - down) == pytest.approx(1 / 150, rel=0.02)
     assert (
         "the mirage 13 rows up pays $13 \\cdot 0.5 = 6.5$, the pixel above only 0.5. So relative to *above* the mirage "
-        "loses 6, and keeps $e^{-6}$, or 1/400, of its weight." in LESSON
+        "loses 6, and keeps $e^{-6}$, or 1/400, of its weight; the one 11 rows down, which is nearer, keeps $e^{-5}$, "
+        "or 1/150." in LESSON
     )
+    assert f"(Without the bias this training finds more than the mean of five, {fmean(plain):.0f} %.)" in LESSON
+    assert plain[0] > fmean(plain)  # the page trains with seed 0
     assert (
         f"The mirage 11 rows down is nearer than the one 13 up: it pays {down}, so relative to *above* it keeps "
         "$e^{-5}$, or 1/150, of its weight." in DEEPER
@@ -402,6 +411,10 @@ def test_the_lab_is_chosen_by_its_worst_mirage() -> None:
     assert 1 + max(home) == min(far)
     assert max(home) == 7 + 1
     assert "(7 rows down would be 8 from *above*.)" in LESSON
+    one, two, three, *more = (worst(100, count, home)[0] for count in range(1, 9))
+    assert f"For base 100, one hand has {one:.2f} in `range(2, 9)`, two have {two:.2f}, three {three:.2f}," in LESSON
+    assert min(more) > three
+    assert f"and more have more. So training uses two, whose worst mirage farther away is {mirages[0]:.2f}." in LESSON
     assert max(far) == 40  # 39 rows down, in 40 rows
     ten, hundred = (100 * pictures.right(trained(kind), 40, 40, 4) for kind in ("two axes, base 10", "two axes"))
     assert f"*and* in 40 × 40, where base 100 finds {hundred:.0f} % and base 10 finds {ten:.0f}." in LESSON
@@ -493,10 +506,12 @@ def test_mirages_stand_in_four_directions() -> None:
         "average it still scores less than *above*." in DEEPER
     )
     assert (
-        "Every pixel of 24 × 24 has one somewhere, up, down or sideways. In 18 × 8 two thirds have one, 13 rows up or "
-        "11 down (both 12 from *above*), and some fall for it. 12 × 12 is too small. In the curve, a mean over "
-        "contents, no mirage is as high as *above*. But where a pixel is missed, its mirages together have more of the "
-        "weight." in LESSON
+        "Every pixel of 24 × 24 has one somewhere, up, down or sideways. On average none is as high as *above*. But "
+        "where a pixel is missed, its mirages together have more of the weight." in LESSON
+    )
+    assert (
+        "In 18 × 8 two thirds have a mirage, 13 rows up or 11 down (both 12 from *above*), and some fall for it. "
+        "12 × 12 is too small for one" in LESSON
     )
     missed_above, missed_far = weights_where_missed(model)
     assert missed_far > 2 * missed_above
@@ -587,9 +602,20 @@ def test_the_line_relies_on_five_hands() -> None:
     ]  # fmt: skip
     assert gaps[0] > 1.3 * gaps[1]
     assert min(found("line by line", 18, 8)) > 98.5
+    assert "So the line relies on five hands, and these agree again less well: in 18 × 8 it loses hardly" in DEEPER
+    rows = axes.axial_frequencies(32, 2, base=100)[0, :8]
+    torch.testing.assert_close(rl.rope_frequencies(32)[:8].double(), rows)  # the same hands, so the same mirage
+    fast = turned.real[:2].sum(0) / 32**0.5
+    shares = [[float(some[back == at] / some[back == 8]) for at in (8 + 12, 8 - 12)] for some in (fast, line)]
     assert (
-        "**The line**, which met 63 steps in training, relies on five hands, and these agree again less well: in "
-        "18 × 8 it loses hardly anything." in DEEPER
+        "But the line met 63 steps in training, and 12 steps from *above*, which is 8 back, are 20 back or 4 ahead. "
+        f"There the two alone still score {shares[0][0]:.2f} and {shares[0][1]:.2f} of what they score at *above*, "
+        f"all hands together only {shares[1][0]:.2f} and {shares[1][1]:.2f}." in DEEPER
+    )
+    assert (
+        "And the line, which loses hardly any of 18 × 8? Its two fastest hands are as fast. But in training it met "
+        "distances up to 63, so their mirage, 12 steps from *above*, was in sight, and slower hands learned to lower "
+        "it." in LESSON
     )
 
 
@@ -699,8 +725,8 @@ def test_eq_axes_t5() -> None:
     assert max(number) - number[63] == 5  # ranges 27 to 31
     assert (
         "a number for each of 32 *buckets* of distances: half of them hold one distance each, the others grow with "
-        "the logarithm. T5's reach distance 128; ours reach 32, so training met every one that is ever used. The last "
-        "takes all from distance 31 on, and nothing is new." in LESSON
+        "the logarithm. T5's reach distance 128. Ours reach 32, so they hardly grow, and training met every one that "
+        "is ever used. The last takes all from distance 31 on, and nothing is new." in LESSON
     )
     assert number[:17] == list(range(17))  # half of the buckets hold one distance each
     said = "$16 + 1 = 17$: $16 \\ln(20/16)/\\ln(128/16)$ is 1.7, rounded down."
@@ -708,6 +734,9 @@ def test_eq_axes_t5() -> None:
     ours = PositionBias("t5", 4, 16, length=64)
     assert ours.farthest == 32
     met, used = (set(biases.t5_buckets(torch.arange(n), farthest=ours.farthest).tolist()) for n in (64, 512))
+    grown = biases.t5_buckets(torch.arange(16, 32), farthest=ours.farthest).tolist()
+    assert max(grown.count(bucket) for bucket in grown) == 2
+    assert len(set(grown)) > 13  # so they hardly grow
     assert met == used
     assert set(range(32)) - used == {20}  # the one that no distance falls into
     assert max(met) == 31
@@ -852,8 +881,9 @@ def test_one_line_of_each_bias() -> None:
     """By hand: what the queries at 63 and 511 say of keys 20 and 200 back; what is new, and what a share was at 63."""
     inside = 16 * math.log(20 / 16) / math.log(32 / 16)
     assert (
-        "The first column is $-\\ln 21$ for KERPLE with $r_1 = r_2 = 1$; $16 + 16 \\ln(20/16)/\\ln(32/16) = "
-        f"{16 + inside:.1f}$, rounded down, for our T5; $\\ln 21/\\ln 65$ for FIRE with $c = 1$, $L = 64$." in LESSON
+        "In the first column KERPLE, with $r_1 = r_2 = 1$, says $-\\ln 21$. Our T5 takes $16 + 16 "
+        f"\\ln(20/16)/\\ln(32/16) = {16 + inside:.1f}$, rounded down. FIRE, with $c = 1$ and $L = 64$, sees the share "
+        "$\\ln 21/\\ln 65$." in LESSON
     )
     away, one = biases.distances(512), torch.ones(1, dtype=torch.float64)
     kerple = biases.kerple_log_bias(away, one, one)[0]
@@ -1025,7 +1055,9 @@ def test_the_figure_shows_every_training() -> None:
     rows = ["rope", "alibi", "kerple", "sandwich", "t5", "shaw", "fire", "hwfa-w16"]
     assert list(given["names"]) == rows
     assert given["metrics"] == ["needle", "far copies"]
-    assert set(given["seeds"]) == set(rows) - {"rope", "hwfa-w16"}  # whose trainings are alike
+    assert set(given["seeds"]) == set(rows)
+    assert "In the upper panel small red dots are the trainings; a single one means that all are alike." in LESSON
+    assert {row for row in rows if len(set(right(row, "needle").values())) == 1} == {"rope", "t5", "hwfa-w16"}
     for row, each in given["seeds"].items():
         assert each == pytest.approx([*right(row, "needle").values()], abs=0.001)
     assert set(right("rope", "needle").values()) == {0}
@@ -1072,8 +1104,9 @@ def test_what_the_lesson_says_of_needles() -> None:
         "of 64 bytes all the models below find nearly all of them." in LESSON
     )
     assert (
-        "A third of the needles lie within 64 bytes. Layers could pass on farther ones, but no cut finds more."
-        in LESSON
+        "At 512 only a third of the needles lie within the last 64 bytes. The control is the same model *cut*: no "
+        "layer sees farther back than that. It can find the near third. (Layers could pass on farther ones, but no "
+        "cut finds more.)" in LESSON
     )
     rows = (*formulas, "t5", "shaw", "fire", "rope", "hwfa-w16")
     assert min(percent(row, "needle", 64) for row in rows) > 98
@@ -1091,7 +1124,7 @@ def test_what_the_lesson_says_of_needles() -> None:
     assert min(more) > 40 > 33.4 > min(by_seed) > 33.3
     assert (
         "of their nine trainings eight find more than a third, and the ninth, one of ALiBi's, exactly a third. "
-        "But they differ so much that no mean is surely ahead of its cut: the 95 % interval of each lead takes in 0."
+        "But they differ so much that no mean is surely ahead of its cut: the 95 % interval of each lead includes 0."
         in LESSON
     )
     assert min(by_seed) == min(right("alibi", "needle").values()) == pytest.approx(100 / 3)
@@ -1099,14 +1132,17 @@ def test_what_the_lesson_says_of_needles() -> None:
     assert all(percent(row, "needle", column="low") < 100 / 3 for row in formulas)
     assert all(percent(row, "needle", column="ahead_low") < 0 for row in formulas)
     assert all(percent(row, "needle") > percent(f"{row}-window", "needle") + 10 for row in formulas)
-    assert "of the biases, the far text surely confuses only T5's table, and the share fails even" in LESSON
+    assert (
+        "of the six biases only T5's table surely loses needles to the far text (Shaw's trainings differ too much), "
+        "and FIRE fails even without it." in LESSON
+    )
     surely = [row for row in (*formulas, "t5", "shaw", "fire") if percent(row, "needle", column="ahead_high") < 0]
     assert surely == ["t5"]
     assert all(percent(row, "needle") >= percent(f"{row}-window", "needle") for row in (*formulas, "fire"))
     assert min(shaw) < 5  # of its three trainings one, and all of T5's
     said = "Of the three answers only the formula kept at least a third of the needles in every training."
-    assert f"{said} Better still was HWFA, in which no layer turns by a new distance." in LESSON
-    assert "Start with a formula, the safest here (three trainings each), or with HWFA, if you may change" in LESSON
+    assert said in LESSON
+    assert "Start with a formula or, if you may change the layers, with HWFA, which found every needle." in LESSON
     assert min(right("hwfa-w16", "needle").values()) > max(by_seed)
     assert min(by_seed) > 100 / 3 - 1e-9 > max(min(right(row, "needle").values()) for row in ("shaw", "t5", "fire"))
     assert "T5's finds none, like RoPE, although none of its numbers is new." in LESSON
@@ -1129,7 +1165,7 @@ def test_what_the_lesson_says_of_turning_less() -> None:
     less = ("p-rope", "partial-rotary", "nope-every-fourth")
     falls = [-percent(row, "far copies", column="ahead_mean") for row in less]
     without = percent("nope-every-fourth", "far copies")
-    assert f"Trained without the windows it has {without:.0f} % of the copies, about as few as RoPE." in LESSON
+    assert f"Trained without the windows it gets {without:.0f} % of the copies, about as few as RoPE." in LESSON
     assert abs(without - percent("rope", "far copies")) < 4
     assert (
         "On far copies p-RoPE, half the channels and NoPE in every fourth layer fall below their cuts about as far as "
@@ -1198,7 +1234,7 @@ def test_what_the_figure_has_and_what_base_10_does() -> None:
         BOARD, dict.fromkeys(asked_rows(), ""))}  # fmt: skip
     assert {count for row, count in seeds.items() if row != "rope"} == {3}
     assert seeds["rope"] == 5
-    assert "Means of three trainings, of RoPE five." in LESSON
+    assert "Means of three trainings, five for RoPE." in LESSON
     between = (
         12 * rl.axes.axial_frequencies(32, 2, base=10).amax(0)[1] / (2 * math.pi)
     )  # 13 rows up, 12 farther than above
