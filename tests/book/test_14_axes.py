@@ -614,8 +614,8 @@ def test_the_line_relies_on_five_hands() -> None:
     )
     assert (
         "And the line, which loses hardly any of 18 × 8? Its two fastest hands are as fast. But in training it met "
-        "distances up to 63, so their mirage, 12 steps from *above*, was in sight, and slower hands learned to lower "
-        "it." in LESSON
+        "distances up to 63, so their mirage, 12 steps from *above*, was in sight, and its slower hands lower it."
+        in LESSON
     )
 
 
