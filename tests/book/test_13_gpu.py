@@ -117,7 +117,7 @@ def test_three_prices_in_turns():
     assert [f"{x:.2f}" for x in (products, exponential, cache, memory)] == ["0.52", "0.26", "0.33", "1.19"]
     assert "| picoseconds per pair | keys from L2 | from HBM |" in DEEPER
     assert round(exponential / products, 2) == 0.5
-    assert "a third price, an exponential per pair, which a kernel can hide behind the products (" in LESSON
+    assert "(A third price, an exponential per pair, can hide behind the products: " in LESSON
     assert "| products, $4 \\cdot 128 / P$ | 0.52 | 0.52 |\n| exponential | 0.26 | 0.26 |\n" in DEEPER
     assert "| $2cd/r = 4$ bytes | 0.33 | 1.19 |\n" in DEEPER
     turns = [products + exponential + read for read in (cache, memory)]
@@ -210,9 +210,8 @@ def test_what_a_step_takes_at_any_length():
     worst = max(a / b for a, b in zip(anew, theirs, strict=True))
     assert worst == anew[2] / theirs[2]
     assert (
-        "Where all keys are turned anew, in the default cache of Hugging Face's transformers, ReRoPE takes about ten "
-        "times as long as RoPE there at 16,384 tokens. Bytes alone say at most twice; why so much more, we did not "
-        "measure"
+        "Where all keys are turned anew, as in transformers' own cache, ReRoPE takes about ten times as long as RoPE at "
+        "16,384 tokens ({doc}`deeper/13_gpu`)."
     ) in LESSON
     assert "How much of its time that is we did not measure" in DEEPER
     assert "Bytes alone would say at most twice. But it also makes all cosines anew, in 64 bits." in DEEPER
@@ -353,7 +352,7 @@ def test_memory_of_the_engine_is_linear(monkeypatch: pytest.MonkeyPatch):
         "with as many heads of keys as of queries. Plain RoPE holds six: queries, keys, values, turned queries and "
         "keys, and the output. Two calls hold two more, the queries turned by $w$ and the far output. They also "
         "hold copies of both outputs in 32 bits, so that merging hardly rounds. Each is as large as two tensors: four "
-        "more. That makes twelve, so by the count the answer is yes (where four heads share a key, 2.6 times)."
+        "more. That makes twelve, so by the count the answer is yes."
     ) in LESSON
     assert "Plain RoPE holds six: queries, keys, values, turned queries and keys, the output. Two calls" in DEEPER
     assert (
@@ -561,7 +560,7 @@ def test_a_fused_merge():
     assert at == {8192: 1.12, 16_384: 1.06, 32_768: 1.03}
     assert round(100 * (figures.gpu_ratio(32_768, 1024, 0.75) - 1)) == 11
     assert "and at 75 % of it and 32,768 tokens 3 of the 11 % would be left." in DEEPER
-    assert "beginning (one call for the shared part, one for the rest). Our engine has no such kernel." in LESSON
+    assert "for prompts that share a beginning. Our engine has no such kernel." in LESSON
     for times, (limit, _) in targets.SPEED["cuda"].items():
         assert figures.gpu_ratio(1024 * times, 1024, 1.0, fused=True) < limit
     assert "even at the peak of an H100 all three targets are met" in DEEPER

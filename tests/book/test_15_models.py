@@ -736,8 +736,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert (
         "Plain RoPE has a *no* on the left, and finds nothing in 512 bytes. The layers without positions have a *no* "
         "on the right, and find nothing even at home. YaRN, with *in part*, pays at home, and ReRoPE, with *yes* "
-        "twice, loses hardly anything. Windows in all layers fulfil both wishes, too, but a needle also has to be "
-        "seen." in LESSON
+        "twice, loses hardly anything." in LESSON
     )
     answers = {"plain RoPE": "| no: longer", "no positions": "| no |", "YaRN": "| in part:", "ReRoPE": "| yes, up to"}
     for first, answer in answers.items():
@@ -998,7 +997,7 @@ def test_why_yarn_all_the_same() -> None:
     assert mixture < lab.LAB_NEEDLES
     for other in ("YaRN in 2, RoPE elsewhere", "YaRN in all, windows in the rest"):
         assert right(f"control: {other}")[-1] < 2
-    assert "Take these windows away, or slow the outer hands, too, and hardly any needle is found ({doc}`dee" in LESSON
+    assert "({doc}`deeper/15_models` takes each away.)" in LESSON
     asked = {**(lab.EXERCISES["lab"].reference or {}), "max_position_embeddings": 512, "rms_norm_eps": 1e-6}
     assert len(rl.plan_from_hf({**asked, "model_type": "olmo3"})) == 4
     with pytest.raises(ValueError, match="layer_types"):
