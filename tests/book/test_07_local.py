@@ -243,6 +243,9 @@ def test_eq_local_soft():
     assert RUNGS["small"].config.heads == 4
     assert [1 / slope for slope in rl.alibi_slopes(4).tolist()] == [4, 16, 64, 256]
     assert (round(4 * math.log(100), 1), math.ceil(256 * math.log(100))) == (18.4, 1179)
+    flattest, next_one = (500 * slope for slope in reversed(rl.alibi_slopes(4).tolist()[-2:]))
+    assert (round(flattest), round(next_one, 1)) == (2, 7.8)
+    assert "takes about 2 off a score, $500/256$, the next one 7.8.)" in LESSON
     assert "In the steepest head 1 % is left after $4 \\ln 100 = 18.4$ steps. That is nearly a window of 19." in LESSON
     assert "The flattest head would take 1,179, more than our texts have" in LESSON
 
@@ -780,7 +783,7 @@ def test_a_learned_sink_mends_most_of_the_loss():
     steps = [round(more - less, 2) for more, less in itertools.pairwise((bare, gain, sink, valued))]
     assert steps == [0.58, 0.04, 0.16]
     assert "All gains come out below 1, and alone they bring back 0.58, most of the 0.79." in LESSON
-    assert "it hardly misses a place to park." in LESSON
+    assert "What it hardly misses is a place to park *when there is nothing to find*." in LESSON
     assert "It says a constant, its value, and here that is worth 0.16" in LESSON
     assert steps[0] / (lost - kept) > 0.7  # "mostly"
     assert (sink - valued) / (sink - kept) > 0.9
@@ -798,8 +801,8 @@ def test_a_learned_sink_mends_most_of_the_loss():
     asked = [round(1 - share, 2) for share in sinks]  # what would make up for the lost share
     assert asked == [0.7, 0.66, 0.58]
     assert max(math.exp(numbers[1][0]) for numbers in gains) < 1 / 3
-    assert "But the head with the strongest sink gets a third or less, where its lost share of 30 to 42 %" in LESSON
-    assert "where its lost share of 30 to 42 % asks only for 0.6 or 0.7." in LESSON
+    assert "so a gain of 0.6 or 0.7 would make it as quiet as before; the fit takes a third or less." in LESSON
+    assert "It gave the start byte 30 to 42 % of its weight," in LESSON
     assert all(fit < ask / 2 for fit, ask in zip(down, asked, strict=True))
     assert (min(round(ask, 1) for ask in asked), max(round(ask, 1) for ask in asked)) == (0.6, 0.7)
     each = [STORED["learned"].where(fitted=fitted)["loss"] for fitted in ("sink", "gain")]
@@ -979,7 +982,10 @@ def test_the_lab_as_its_solution_tells_it():
     found = [live.percent(model, lab_plan(plan), texts, 512, "needle") for plan in ([16, None, 16, 16], [None] * 4)]
     assert found[0] == pytest.approx(97, abs=2)
     assert found[1] == pytest.approx(99, abs=2)
-    assert "nearly as much (97 %) as when all four layers see everything in this way (99 %)" in LESSON
+    assert (
+        "97 % of the needles in the checker's 24 texts, nearly as much as when all four layers see everything in this"
+        in LESSON
+    )
 
 
 def test_layer_1_of_the_lab_has_a_cliff():
@@ -1368,7 +1374,10 @@ def test_a_recall_model_that_had_to_pass_a_letter_on_did_not_learn_it():
         assert all(of_seed["24"] == 1 for of_seed in shares)
         assert max(sum(of_seed[distance] for of_seed in shares) / 3 for distance in ("40", "56")) < 0.08
     assert "a token between could carry the secret on. In 800 steps it did not learn to." in DEEPER
-    assert "A recall model trained with windows did not learn to in 800 steps ({doc}`going deeper" in LESSON
+    assert (
+        "A small model that was trained with windows did not learn it either, in 800 steps ({doc}`going deeper"
+        in LESSON
+    )
 
 
 def test_the_same_is_not_good():

@@ -210,8 +210,8 @@ def test_what_a_step_takes_at_any_length():
     worst = max(a / b for a, b in zip(anew, theirs, strict=True))
     assert worst == anew[2] / theirs[2]
     assert (
-        "Where all keys are turned anew, as in transformers' own cache, ReRoPE takes about ten times as long as RoPE at "
-        "16,384 tokens ({doc}`deeper/13_gpu`)."
+        "Where all keys are turned anew, as in transformers' own cache, ReRoPE takes about ten times as long as RoPE "
+        "at 16,384 tokens ({doc}`deeper/13_gpu`)."
     ) in LESSON
     assert "How much of its time that is we did not measure" in DEEPER
     assert "Bytes alone would say at most twice. But it also makes all cosines anew, in 64 bits." in DEEPER
@@ -355,6 +355,7 @@ def test_memory_of_the_engine_is_linear(monkeypatch: pytest.MonkeyPatch):
         "more. That makes twelve, so by the count the answer is yes."
     ) in LESSON
     assert "Plain RoPE holds six: queries, keys, values, turned queries and keys, the output. Two calls" in DEEPER
+    assert "(Where four heads share a key it is 2.6 times as much, 9¾ against 3¾.)" in DEEPER
     assert (
         "hold as much as twelve: also the queries turned once more, the far output, and both outputs in 32 bits, which "
         "count twice."
