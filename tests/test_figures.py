@@ -335,11 +335,11 @@ def test_more_to_say_of_a_row_and_fewer_dials_on_a_phone() -> None:
 def test_a_legend_says_what_the_number_below_a_dial_is() -> None:
     frequencies = rl.rope_frequencies(8)
     two = figures.dials([figures.DialRow("", frequencies, 9, hands=(9, 4))], dim=8)
-    assert "from the key to the query, and the number below</span>" in two._repr_html_()
-    for methods, words in ((["none"], "one token"), (["PI"], "one token")):
-        assert figures.dials(methods=methods)._repr_html_().count(f"{words}, and the number below</span>") == 1
+    assert "from the key to the query (number below)</span>" in two._repr_html_()
+    for methods, words in ((["none"], "turn of one token"), (["PI"], "turn of one token")):
+        assert figures.dials(methods=methods)._repr_html_().count(f"{words} (number below)</span>") == 1
     slowed = figures.dials([figures.DialRow("", frequencies / 8, 64)], dim=8)._repr_html_()
-    assert "one token, slowed, and the number below</span>" in slowed
+    assert "turn of one token, slowed (number below)</span>" in slowed
 
 
 def test_two_hands_and_no_training() -> None:

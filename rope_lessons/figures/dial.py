@@ -254,16 +254,16 @@ def _sample(kind: str, words: str) -> str:
 
 def _legend(found: Sequence[_Dial], with_training: bool) -> str:
     if all(len(dial.hands) == 2 for dial in found):
-        between = "from the key to the query, and the number below"
+        between = "from the key to the query (number below)"
         of_two = (("rl-hand", "query"), ("rl-hand rl-second", "key"), ("rl-between", between))
         return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in of_two)}</div>'
     samples = [("rl-seen", "the range of training" if with_training else "what the hand has run through")]
     if any(dial.new for dial in found):
         samples.append(("rl-new", "angles that it never showed"))
     kinds = {_step_kind(dial) for dial in found}
-    steps = [(kind, words) for kind, words in (("rl-step", "one token"), ("rl-slow", "one token, slowed"))
-             if kind in kinds]  # fmt: skip
-    samples += [(steps[0][0], f"{steps[0][1]}, and the number below"), *steps[1:]]
+    turns_by = {"rl-step": "turn of one token", "rl-slow": "turn of one token, slowed"}
+    first, *others = ((kind, words) for kind, words in turns_by.items() if kind in kinds)
+    samples += [(first[0], f"{first[1]} (number below)"), *others]
     if kinds == {"rl-slow"}:  # no dial shows what a token was in training but the pale wedge behind
         samples.append(("rl-ghost", "one token in training"))
     return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in samples)}</div>'
