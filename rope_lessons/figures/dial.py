@@ -261,10 +261,10 @@ def _legend(found: Sequence[_Dial], with_training: bool) -> str:
     if any(dial.new for dial in found):
         samples.append(("rl-new", "angles that it never showed"))
     kinds = {_step_kind(dial) for dial in found}
-    turns_by = {"rl-step": "turn of one token", "rl-slow": "turn of one token, slowed"}
-    first, *others = ((kind, words) for kind, words in turns_by.items() if kind in kinds)
+    steps = {"rl-step": "turn of one token", "rl-slow": "turn of one token, slowed"}
+    first, *others = (step for step in steps.items() if step[0] in kinds)
     samples += [(first[0], f"{first[1]} (number below)"), *others]
-    if kinds == {"rl-slow"}:  # no dial shows what a token was in training but the pale wedge behind
+    if kinds == {"rl-slow"}:  # else only the pale wedge shows it
         samples.append(("rl-ghost", "one token in training"))
     return f'<div class="rl-legend">{"".join(_sample(*sample) for sample in samples)}</div>'
 
