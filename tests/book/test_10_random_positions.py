@@ -770,11 +770,16 @@ def test_the_price_grows_with_the_range():
     assert mean(fixed) < 0.01
     said = "Fixed steps of 32 cost nothing; the random subset reads at the very same positions, 0, 32, 64, …, and pays."
     assert price("random", "random") > price("random", "grid")
+    assert below(told("random", "grid", N), told("random", "random", N))
+    drawn = f"at drawn positions, as in training, it pays even more, {price('random', 'random'):.2f} nats."
+    said += f" Equal gaps are new to it, but they are not the reason: {drawn}"
     assert f"{said} **It is not the width of the gaps that costs, but that they change.**" in LESSON
     assert torch.equal(rl.random_positions.grid_positions(N, P), 32 * torch.arange(N))
     assert below(told("steps of 32", "steps of 32", N), told("random, step kept", "grid", N))
     assert f"(−{abs(min(fixed)):.2f} to {max(fixed):.2f} in the three seeds)" in DEEPER
-    assert f"as it was trained, the subset of 2,048 pays {price('random', 'random'):.2f}.)" in DEEPER
+    assert f"as it was trained, the subset of 2,048 pays {price('random', 'random'):.2f}. Each seed" in DEEPER
+    assert "Each seed reads at the same three draws, and pays more there than on the grid.)" in DEEPER
+    assert -(-STORED["test_text"]["windows"] // 12) == 3  # one draw for every twelve windows
 
 
 def test_the_controls_beat_the_methods():
