@@ -18,8 +18,8 @@ def _coverage(train_length: int, window: int, k: float) -> int:
     return math.floor(window + 1 + k * (train_length - 1 - window))
 
 
-def _far_query(i: int, window: int, slope: float) -> float:
-    return window * (1 - slope) + slope * i
+def _far_key(j: int, window: int, slope: float) -> float:
+    return slope * j - window * (1 - slope)
 
 
 Parts = Sequence[tuple[float, float]]
@@ -157,24 +157,20 @@ EXERCISES: dict[str, Exercise | Lab] = {
             ),
         },
     ),
-    "far_query": Exercise(
-        reference=_far_query,
+    "far_key": Exercise(
+        reference=_far_key,
         cases=[(4, 1, 0.5), (100, 16, 0.0), (100, 16, 0.125), (50, 16, 1.0), (30, 4, 2.0)],
         mistakes={
-            "with this the key right at the window's edge is at slope * w, not at w: add w * (1 - slope)": (
-                lambda i, w, s: s * i
+            "with this the key right at the window's edge is at slope * w, not at w: take off w * (1 - slope)": (
+                lambda j, w, s: s * j
             ),
-            "you added the whole window: at the edge the distance would be w + slope * w": lambda i, w, s: w + s * i,
-            "the slope belongs to the position, and 1 - slope to the window: you exchanged them": (
-                lambda i, w, s: w * s + (1 - s) * i
+            "you took off the whole window: at the edge the distance would be w + slope * w": lambda j, w, s: s * j - w,
+            "the distance is query minus key: a farther key stands farther back": (lambda j, w, s: s * j + w * (1 - s)),
+            "this is the position of plain RoPE: the queries are turned by slope * i, so the key slows down too": (
+                lambda j, w, s: j
             ),
-            "this is the position of plain RoPE: the keys are turned by slope * j, so the query slows down too": (
-                lambda i, w, s: i
-            ),
-            "this is ReRoPE's, where the slope is 0: with a slope the keys move, and the query has to move with them": (
-                lambda i, w, s: w
-            ),
-            "the position itself moves slowly too: multiply i by the slope": lambda i, w, s: w * (1 - s) + i,
+            "this is ReRoPE's, where the slope is 0: with a slope the keys move, too": (lambda j, w, s: -w),
+            "the position itself moves slowly too: multiply j by the slope": lambda j, w, s: j - w * (1 - s),
         },
     ),
     "merge": Exercise(
