@@ -464,8 +464,8 @@ def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
         distance as a curve. The model was trained on {TRAINED} tokens, so distances up to {TRAINED - 1} are known. At
         the start the window is 4 and the slope 0: the lower left corner holds 4 everywhere, and no cell is unseen. With
         the slope 1 every cell holds the true distance, and the ten cells with 6 to 9 in the corner are marked as never
-        seen. With a window of 0 and the slope 1/2 no cell is unseen, but the nine neighbours are marked as squeezed:
-        they are shown half a step apart."""
+        seen. With a window of 0 and the slope 1/2 no cell is unseen, but the nine neighbours are marked as squeezed,
+        shown half a step apart."""
     caption = f"""A model trained on {TRAINED} tokens reads {TOKENS}, first with ReRoPE. Slope 1 is plain RoPE. Window 0
         and slope 1/2 is PI: nothing unseen, and every neighbour at half a step. What is the largest slope that leaves
         no cell unseen, with a window of 3, and of 1?"""
@@ -478,11 +478,11 @@ def rerope_matrix(window: int = 4, twelfths: int = 0) -> Explorable:
 
 # --- the explorable: the mark that the first layer writes ------------------------------------------------------------
 
-LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and the place of the third digit in the line
+LINE, QUESTION, THIRD = '↵key␣=␣"48213', '↵key␣=␣"48?', 10  # and the third digit's place
 HIDDEN = ' hidden=""'
 BYTE, BYTES_LEFT, LINE_TOP, ASK_TOP = 26, 10, 106, 242
-MARK = "#f5c97a"  # the tint of what is marked
-BACK = (8, 10)  # where the two characters of the mark stand before the third digit
+MARK = "#f5c97a"
+BACK = (8, 10)  # where the mark stands before the third digit
 MARKED = " and ".join(LINE[THIRD - back] for back in BACK)
 STATES: dict[str | int | float, str] = {"whole": "64 bytes", "crowd": "512 bytes", "sharp": "512, log n†"}
 MARK_SCRIPT = """
@@ -516,7 +516,7 @@ def _arcs(places: Sequence[int], look: str) -> str:
 
 
 def _bars(values: Sequence[float]) -> str:
-    """Two bars below the drawing, in percent."""
+    """In percent."""
     return "".join(
         f'<text x="{BYTES_LEFT}" y="{y + 13}">{name}</text><text x="{60 + 2.4 * value:.0f}" y="{y + 13}">'
         f'{value:.0f} %</text><rect x="54" y="{y}" width="{2.4 * value:.0f}" height="16" fill="{tint}"/>'
@@ -525,11 +525,10 @@ def _bars(values: Sequence[float]) -> str:
 
 
 def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -> Explorable:
-    """How the third digit of a needle is found: what layer 1 writes onto it and what the question looks for, also with
-    too many keys.
+    """How the third digit of a needle is found and read: what layer 1 writes onto it, also with too many keys.
 
     Args:
-        measured: for each state how far that digit is found and how often it is read, in percent.
+        measured: for each state how far it is found and how often read, in percent.
         state: at the start.
     """
     sure, pale, crowd = (f'stroke="{c}" stroke-width="{w}"' for c, w in ((BLUE, 3), (BLUE, 1), (GREY, 1)))
@@ -537,15 +536,15 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
     others = _arcs([place for place in range(THIRD) if place not in mark], f'{pale} stroke-opacity="0.35"')
     x, ask = _center(THIRD), _center(len(QUESTION) - 2)
     digit = f'<text x="{x}" y="{LINE_TOP + 19}" text-anchor="middle"'
+    loop = f'<path d="M{x} {LINE_TOP}c-4-54 54-48 9 0" fill="none" {sure}'
     drawn = {
-        "whole": others + _arcs(mark, sure) + f"{digit}>{LINE[THIRD]}</text>",
-        "crowd": others
-        + _arcs(mark, f'{sure} stroke-opacity="0.6"')
+        "whole": _arcs(mark, sure) + f"{loop}/>{digit}>{LINE[THIRD]}</text>",
+        "crowd": _arcs(mark, f'{sure} stroke-opacity="0.8"')
         + "".join(f'<path d="M0 {y}Q150 {y - 30} {x} {LINE_TOP}" fill="none" {crowd}/>' for y in range(48, 104, 6))
-        + f'{digit} fill-opacity="0.6">?</text>',
+        + f'{loop} stroke-opacity="0.3"/>{digit} fill-opacity="0.6">?</text>',
     }
     words = "".join(
-        f'<g data-state="{name}"{"" if name == state else HIDDEN}>{drawn.get(str(name), drawn["whole"])}'
+        f'<g data-state="{name}"{"" if name == state else HIDDEN}>{others}{drawn.get(str(name), drawn["whole"])}'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 109}" font-size="13">'
         f"{'135 away, shown as 32' if name in ('crowd', 'sharp') else '23 away'}</text>"
         f"{_bars(measured[str(name)])}</g>"
@@ -554,11 +553,11 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
     svg = (
         '<svg viewBox="0 0 360 342" style="width:100%;max-width:380px;height:auto;background:none;display:block;'
         'margin:auto" font-family="sans-serif" font-size="14" fill="#1a1a1a">'
-        f'<text x="{BYTES_LEFT}" y="14" font-size="13">layer 1 writes two characters onto the 2</text>'
+        f'<text x="{BYTES_LEFT}" y="14" font-size="13">two heads of layer 1 write the mark, a third the 2</text>'
         f"{_row_of_bytes(LINE[:THIRD] + ' ' + LINE[THIRD + 1 :], LINE_TOP, THIRD)}{words}"
         f'<path d="M{x} {LINE_TOP + 30}v12" stroke="#1a1a1a"/>'
         f'<path d="M{ask} {ASK_TOP - 26}L{x} {LINE_TOP + 66}" stroke-width="3" stroke="{GREEN}"/>'
-        f'<text x="{x}" y="{LINE_TOP + 58}" text-anchor="middle">carries: {MARKED}</text>'
+        f'<text x="{x}" y="{LINE_TOP + 58}" text-anchor="middle">mark: {MARKED}</text>'
         f'<text x="{ask}" y="{ASK_TOP - 8}" text-anchor="middle">wants: {MARKED}</text>'
         f'<text x="{BYTES_LEFT}" y="{LINE_TOP + 92}" font-size="13">a later layer looks for it,</text>'
         f"{_row_of_bytes(QUESTION, ASK_TOP, len(QUESTION) - 2)}"
@@ -566,13 +565,13 @@ def rerope_mark(measured: Mapping[str, Sequence[float]], state: str = "whole") -
     )
     said = "; ".join(f"{STATES[name]} {spoken(values, 0)}" for name, values in measured.items())
     alt = f"""Two lines of bytes. Above, the hidden line with its number; of the ten bytes before its third digit, a 2,
-        two send strong arcs to it, the e eight back and the ↵ ten back, which it then carries; the others are pale.
-        Below, the question, the same line up to its second digit; its last byte looks for a byte that carries
-        these, and finds the 2, 23 away. In 512 bytes it is 135 away; the two arcs are weaker, among many others, and
-        for the 2 stands a question mark. With log n† in layer 1 they are not. Found and read, in percent: {said}."""
-    caption = """A sketch, but the two strong arcs are the mark that was measured (see the deeper page), and so are the
-        distances and the bars, for the third digit at ¾ of the text. Found: the weight of layer 2's best head on the
-        digit. Read: the share of right answers. One seed, 16 questions. All layers have w = 32; only layer 1 has log
-        n†, and only with the last button. ↵ is the line's end, ␣ a space."""
+        two send strong arcs to it, the e eight back and the ↵ ten back: its mark. A strong loop goes from the 2 to
+        itself. Below, the question, the same line up to its second digit; its last byte looks for this mark, and finds
+        the 2, 23 away. In 512 bytes it is 135 away; among many others the loop is faint, the arcs paler, the
+        2 a question mark. With log n† all are as before. Found and read, in percent: {said}."""
+    caption = """A sketch. Measured (see the deeper page) are the mark's arcs and the third head's loop, paler with less
+        weight, the distances and the bars, for the third digit at ¾ of the text. Found: the weight of layer 2's best
+        head on the digit. Read: the share of right answers. One seed, 16 questions. All layers have w = 32; the last
+        button gives log n† to layer 1 alone. ↵ is the line's end, ␣ a space."""
     buttons = Choice("state", "text", STATES, state)
     return Explorable("rerope-mark", alt, caption, (buttons,), svg, MARK_SCRIPT)
