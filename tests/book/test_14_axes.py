@@ -419,7 +419,7 @@ def test_the_lab_is_chosen_by_its_worst_mirage() -> None:
     one, two, three, *more = (worst(100, count, home)[0] for count in range(1, 9))
     assert f"For base 100, one hand has {one:.2f} in `range(2, 9)`, two have {two:.2f}, three {three:.2f}," in LESSON
     assert min(more) > three
-    assert f"and more have more. So training uses two, whose worst mirage farther away is {mirages[0]:.2f}." in LESSON
+    assert f"and more have more. So assume two, whose worst mirage farther away is {mirages[0]:.2f}." in LESSON
     assert max(far) == 40  # 39 rows down, in 40 rows
     ten, hundred = (100 * pictures.right(trained(kind), 40, 40, 4) for kind in ("two axes, base 10", "two axes"))
     assert f"*and* in 40 × 40, where base 100 finds {hundred:.0f} % and base 10 finds {ten:.0f}." in LESSON
@@ -436,9 +436,9 @@ def test_the_lab_is_chosen_by_its_worst_mirage() -> None:
     assert {base: int((most > most.max() / 4).sum()) for base, most in leans.items()} == {3: 5, 10: 3, 100: 2}
     again = {base: max(float(rows.max()) for rows in both_ways(model)) for base, model in models.items()}
     assert (
-        "Training turned out to lean on three hands of base 10, not four. From 9 to 40 rows away, the sum of all its "
-        f"hands ({{numref}}`fig-axes-mirages`) comes back to {again[10]:.2f} of *above*, that of base 100 to "
-        f"{again[100]:.2f}, and that of base 3 to {again[3]:.2f}.)" in LESSON
+        "Training turned out to lean on three hands of base 10, not four. From 9 to 40 rows from *above*, the sum of "
+        f"all its hands ({{numref}}`fig-axes-mirages`) comes back to {again[10]:.2f} of its height, that of base 100 "
+        f"to {again[100]:.2f}, and that of base 3 to {again[3]:.2f}.)" in LESSON
     )
 
 
