@@ -568,7 +568,7 @@ INPUT, STATES, FLOOR, HELD, COPIED = 62, 126, 270, 314, 352  # heights of the ro
 PILE, OUT = 138, 240  # where the stack stands, and where what it writes begins
 STEPS = BITS * (1 + COPIES)
 LIT, DARK = "#fdeab8", "none"
-STRINGS = (13, 19, 28, 21)
+STRINGS = (13, 18, 28, 21)
 
 
 def _bits(string: int) -> list[int]:
@@ -680,8 +680,8 @@ def chomsky_machines(string: int = 13, step: int = 0) -> Explorable:
         stack and tape are empty. For 01101, after five steps the state is odd, and stack and tape hold 01101. After
         ten the stack is empty and 10110 is written; the tape has written 01101, and in five more steps writes it
         again."""
-    caption = """Press Play. While the string is read, the automaton keeps one of two states, which a 0 leaves as it is;
-        stack and tape keep everything. At the empty tokens the stack gives the bits back, the last one first, once:
+    caption = """Press Play. The automaton decides whether the number of ones is odd: a 0 leaves its state as it is.
+        Stack and tape keep everything. At the empty tokens the stack gives the bits back, the last one first, once:
         the string reversed. The head of the tape goes back to the start, as often as it likes: the string, twice."""
     knobs = (
         Knob("step", "steps done", 0, STEPS, step, play=True),
