@@ -537,7 +537,7 @@ PLANS: dict[str | int | float, str] = {
 PARTS = {
     "kernels": ("#8ec6e8", "attention kernels"),
     "turns": ("#f5c97a", "turning"),
-    "merges": ("#f0a585", "copy, merge, cast"),
+    "merges": ("#9fd8b4", "copy, merge, cast"),
     "flips": ("#e8e8e8", "rows reversed"),
 }
 BAR_LEFT, BAR_WIDE = 74, 276
@@ -654,7 +654,7 @@ def _time_ruler(longest: float) -> str:
 
 def _time_legend(parts: Mapping[str, float], plain: float) -> str:
     right = BAR_LEFT + BAR_WIDE
-    return f'<text x="{right}" y="140" text-anchor="end" font-size="13">ReRoPE, of RoPE\'s time</text>' + "".join(
+    return f'<text x="{right}" y="140" text-anchor="end" font-size="13">ReRoPE&#8195;% of RoPE</text>' + "".join(
         f'<g class="row-{part}"{"" if part != "flips" or parts[part] else HIDDEN}>'
         f'<rect x="10" y="{at}" width="18" height="18" fill="{colour}" stroke="#1a1a1a"/>'
         f'<text x="36" y="{at + 15}">{name}</text>'
