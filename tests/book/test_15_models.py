@@ -85,6 +85,14 @@ def test_pair_32_by_hand() -> None:
     assert tau == pytest.approx(1.84, abs=0.005)
     share = (1.84 - 1) / (4 - 1)
     assert share == pytest.approx(0.28, abs=0.005)
+    rope = MODELS["Llama 3.1 8B"].config["rope_scaling"]
+    assert [rope[key] for key in ("high_freq_factor", "low_freq_factor", "factor")] == [4, 1, 8]
+    for letter in (
+        "$h = 4$ turns (`high_freq_factor`)",
+        "$\\ell = 1$ (`low_freq_factor`)",
+        "($\\kappa = 8$, `factor`)",
+    ):
+        assert letter in LESSON
     left = 0.28 + 0.72 / 8
     assert left == pytest.approx(0.37, abs=0.005)
 
@@ -162,8 +170,10 @@ def test_numbers_of_models_in_the_text() -> None:
     unfit = {"DeepSeek-V2 Lite": "MLA", "DeepSeek-V3": "MLA", "Llama 4 Scout": "chunks", "gpt-oss 20B": "learned sinks",
              "Gemma 2 9B": "soft-cap"}  # fmt: skip
     assert all(name in refused and idea in MODELS[name].outside for name, idea in unfit.items())
-    assert "Some models do what no knob can state, like DeepSeek, whose keys come from a small shared vector" in LESSON
-    assert "Their pictures show the rest, and `plan_from_hf` refuses them" in LESSON
+    assert (
+        "Some models, like DeepSeek with its *latent attention*, do what no knob can state; `plan_from_hf` refuses "
+        "them ({doc}`deeper/15_models` says why, and has all 42 in a table)." in LESSON
+    )
     assert "In gpt-oss each head has a *learned sink*" in DEEPER
     assert "in Gemma 2 a *soft-cap*, a tanh, keeps scores within ±50" in DEEPER
     assert MODELS["Gemma 2 9B"].config["attn_logit_softcapping"] == 50
@@ -184,9 +194,13 @@ def test_numbers_of_models_in_the_text() -> None:
     plain_group = rl.figures.models_gallery().groups["All layers alike, RoPE with the base it was given"]
     assert len(plain_group) == 17
     assert {*nothing_else} < {*plain_group}
-    assert max(MODELS[name].claimed or 0 for name in {*plain_group} - {*nothing_else}) < 32_768
+    others = [name for name in plain_group if name not in nothing_else]
+    assert (len(others), max(MODELS[name].claimed or 0 for name in others)) == (11, 16_384)
+    (said,) = re.findall(r"Eleven of its 17 models allow at most 16k: ([^.]*)\.", LESSON)
+    for name, model in zip(others, said.replace(" and ", ", ").split(", "), strict=True):
+        assert name.startswith(model)
     listed = listed.replace(" (YaRN off)", "")
-    assert f"Six of the 17 models in that group allow 32k to 256k: {listed}" in LESSON
+    assert f"The other six allow 32k to 256k: {listed}" in LESSON
     assert "They have nothing for length but a large base, 1,000,000 or more." in LESSON
     assert {MODELS[name].claimed for name in nothing_else} >= {32_768, 262_144}
     assert min(layer.base or 0 for name in nothing_else for layer in MODELS[name].layers) == 1_000_000
@@ -240,17 +254,13 @@ def test_numbers_of_models_in_the_text() -> None:
         layer.turns is None and layer.sees in ("window", "chunk") for m in MODELS.values() for layer in m.layers
     )
     assert all(MODELS[name].outside for name in ("Llama 4 Scout", "Qwen3-Next 80B-A3B"))  # no knob holds what they do
-    assert (
-        "The row *outside* names what none of the five shows, here a norm of queries and keys, and the source."
-        in LESSON
-    )
+    assert "The row *outside* names the rest, and the source." in LESSON
     assert "QK-norm" in MODELS["Gemma 3 4B"].outside
     assert {layer.turns for layer in MODELS["Gemma 3 4B"].layers} == {"rope", "pi"}
-    assert "(PI, in the first row, slows all hands alike.)" in LESSON
     assert {name.split(",")[0] for name in MODELS} == {*MODELS} - {"Qwen3 8B, YaRN on", "Olmo 3 7B, pretraining"} | {
         "Olmo 3 7B"
     }
-    assert "Select another of the 42 models (Qwen3 8B is there twice, YaRN off and on)." in LESSON
+    assert "Select another of the 42 models (Qwen3 8B counts as two, with YaRN off and on)." in LESSON
     assert "counts otherwise than 0, 1, 2, … So for length three knobs remain." in LESSON
     assert "**2.** None of the 42 does the reverse." in LESSON
     gallery = rl.figures.models_gallery()
@@ -463,8 +473,12 @@ def test_qwen3_allows_more_than_it_was_trained_on() -> None:
     assert (qwen.config["max_position_embeddings"], qwen.claimed, qwen.trained) == (40_960, 40_960, 32_768)
     with_yarn = MODELS["Qwen3 8B, YaRN on"]
     assert (with_yarn.claimed or 0) / qwen.trained == with_yarn.config["rope_scaling"]["factor"] == 4
-    assert "factor is the needed length over the trained one (or over the claimed one, if the trained is unp" in LESSON
-    assert "Qwen3 8B's file says 40,960, its documentation that pretraining went to 32,768" in LESSON
+    assert "layers with windows if the class can; its factor is the needed length over home |" in LESSON
+    assert (
+        "*Home* is now the claimed length (`max_position_embeddings`) or, if the config has no rule, a shorter one on "
+        "which the makers say that they trained: Qwen3 8B claims 40,960, its documentation says 32,768." in LESSON
+    )
+    assert rl.hf.advise(qwen.config, 100_000).plan[0].window == 40_960 / 2  # claimed, as the lesson says
     assert "Its file allows 40,960 positions" in DEEPER
     assert "says that pretraining went to 32,768" in DEEPER
 
@@ -482,7 +496,7 @@ def test_a_larger_factor_of_the_same_rule_keeps_the_old_angles() -> None:
         assert reached.tolist() == pytest.approx(shown.tolist(), rel=0.05)
     assert (
         "| only the config may change, and it has Llama's or YaRN's rule | the same rule, its factor times the needed "
-        "length over the claimed one | as for YaRN; we have not tried it |" in LESSON
+        "length over home | as for YaRN; we have not tried it |" in LESSON
     )
 
 
@@ -502,8 +516,8 @@ def test_how_many_have_a_scale() -> None:
     (its,) = rl.plan_from_hf({"num_hidden_layers": 1, "head_dim": 128, "rope_parameters": ministral})
     assert its.rotary_scale == 1
     assert (
-        "| a scale of the scores for length: YaRN's or LongRoPE's (8), or one that grows with the text (3, among them "
-        "Ministral 3, which undoes YaRN's) | 11 | {doc}`06_entropy` |" in LESSON
+        "| a scale of the scores for length: YaRN's or LongRoPE's (8), or one that grows with the text (3) | 11 | "
+        "{doc}`06_entropy` |" in LESSON
     )
     assert "The eleven are 8 with an attention factor, YaRN's or LongRoPE's, and 3 whose scale grows" in DEEPER
     assert [name for name in grows if "temperature by position" in MODELS[name].outside] == [
@@ -531,7 +545,7 @@ def test_a_base_in_steps() -> None:
     assert "with log n† in 27 of 36 layers" in rl.hf.advise(smol.config, 131_072).lines[2]
     bent = {its.window for its in rl.hf.advise(smol.config, 131_072).plan if its.frequencies is not None}
     assert bent == {smol.claimed / 2}
-    assert "ReRoPE with log n†, which bends distances beyond a quarter to a half of the claimed length" in LESSON
+    assert "ReRoPE with log n†, which bends distances beyond a quarter to a half of home" in LESSON
     assert "For SmolLM3, which claims 65,536 tokens, the advice for twice that is:" in DEEPER
     assert "For this length SmolLM3's makers name YaRN; we ran neither." in DEEPER
     assert "rl.hf.advise(smol.config, 131_072)" in DEEPER
@@ -699,8 +713,8 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert all(row[needles] < window[needles] for row in without)
     assert "So windows, slow hands and the scale are needed together, and in these two layers alone." in DEEPER
     assert (
-        "With YaRN in the inner two layers, Olmo's mixture, the model finds 61 % of the needles in 512 bytes, the most "
-        "with any shipped recipe tried, but loses nearly a quarter of those at home." in LESSON
+        "With YaRN in the inner two layers, Olmo's mixture, the model finds 61 % of the needles in 512 bytes, but "
+        "loses nearly a quarter of those at home." in LESSON
     )
     assert right("control: YaRN in 2, RoPE elsewhere")[needles] == loud[needles] == 0
     assert "its scale and its windows with RoPE in the two layers, YaRN there with RoPE and no windows" in DEEPER
@@ -722,8 +736,8 @@ def test_what_the_text_says_of_the_recipes() -> None:
     inside = right("control: ReRoPE in 2, RoPE elsewhere")
     assert (inside[needles], round(inside[home], 1)) == (0, round(bent[home], 1))
     assert (
-        "They meet new distances, and no needle is found. So windows are not enough, nor is the bend without "
-        "them ({doc}`deeper/15_models`)." in LESSON
+        "They meet new distances, and no needle is found. So windows are not enough. Nor is the bend: with plain RoPE "
+        "in place of the windows no needle is found, and with ReRoPE there 49 %." in LESSON
     )
     assert "**ReRoPE in two layers** needs something in the others: with RoPE there it finds no needle" in DEEPER
     capped = of_the_page()["no maker yet: windows, ReRoPE in 2"][1]
@@ -734,9 +748,8 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert bare[needles_home] == 0 < plain[needles_home] - olmo[needles_home]
     assert max(bent[needles_home] - bent[needles], nothing[needles_home] - bent[needles_home]) < 1
     assert (
-        "Plain RoPE has a *no* on the left, and finds nothing in 512 bytes. The layers without positions have a *no* "
-        "on the right, and find nothing even at home. YaRN, with *in part*, pays at home, and ReRoPE, with *yes* "
-        "twice, loses hardly anything." in LESSON
+        "It did: the *no* on the left lost all needles in 512 bytes, the *no* on the right even those at home, *in "
+        "part* lost nearly a quarter of these, and *yes* twice hardly any." in LESSON
     )
     answers = {"plain RoPE": "| no: longer", "no positions": "| no |", "YaRN": "| in part:", "ReRoPE": "| yes, up to"}
     for first, answer in answers.items():
@@ -781,10 +794,7 @@ def test_what_the_text_says_of_the_recipes() -> None:
     assert bare[natural] < nothing[natural]
     assert bare[needles] == 0
     assert (round(bare[home], 1), round(nothing[home], 1)) == (39.8, 62.8)
-    assert (
-        "Both marks of *Command A* lie at zero: the model finds no needle, not even at home, where it gets only 39.8 % "
-        "of the bytes right, in place of 62.8." in LESSON
-    )
+    assert "Both marks of *Command A* lie at zero: the model finds no needle, not even at home. The windows" in LESSON
     assert (nothing[needles], bare[needles_home]) == (0, 0)
     assert window[needles] == pytest.approx(100 / 3, abs=0.01)
     assert (
@@ -815,11 +825,22 @@ def test_training_closes_most_of_the_gap() -> None:
         assert 0 < more < 0.022
         twenty = board.where(rung="small-tuned-1", row=row)["mean"][0]
         assert twenty - board.where(rung="small-tuned-1", row="rope")["mean"][0] > 0.1
-    assert (
-        "The small model was trained further in {doc}`12_shootout`, on 512 bytes. In copying from afar, YaRN and "
-        "ReRoPE, put into all layers, are well ahead of plain RoPE after two steps and after twenty, a hundredth of "
-        "the pretraining, but hardly after two hundred." in LESSON
-    )
+    rungs = {"none": "small", "20, a hundredth": "small-tuned-1", "200, a tenth": "small-tuned-10"}
+    for steps, rung in rungs.items():
+        lines = [board.where(rung=rung, row=row) for row in ("rope", "yarn", "rerope-w32")]
+        assert [line["seeds"] for line in lines] == [[5 if rung == "small" else 3]] * 3
+        told = " | ".join(f"{100 * line['mean'][0]:.0f}" for line in lines)
+        assert f"| {steps} | {told}" in LESSON
+    log = board.where(rung="small", row="rerope-w32-logn-test")
+    assert log["seeds"] == [5]
+    bent, twenty = (board.where(rung=rung, row="rerope-w32")["mean"][0] for rung in ("small", "small-tuned-1"))
+    assert f"| none | 34 | 69 | {100 * bent:.0f}, with log n† {100 * log['mean'][0]:.0f} |" in LESSON
+    assert 0.6 * (twenty - bent) < log["mean"][0] - bent < twenty - bent
+    assert "ReRoPE gains nearly as much from log n†, untrained, as from twenty steps; both together were" in LESSON
+    assert "- **ReRoPE with log n†** was not tuned, and not tried on the larger model." in shootout
+    assert not [row for row in results("scoreboard")["rows"] if "tuned" in row["rung"] and "logn" in row["row"]]
+    assert "In {doc}`12_shootout` the small model was trained further, on 512 bytes, with a plan in all" in LESSON
+    assert "in percent, over three seeds (untrained, over five):" in LESSON
     assert trained < untrained / 10
     assert untrained == pytest.approx(43, abs=0.5)
     far = [
@@ -848,9 +869,11 @@ def test_what_to_take_with_a_little_training() -> None:
     )
     assert copies[2] - copies[0] < 0.1
     assert found[0] < found[1] < 0.5 * found[2]
+    assert f"YaRN's needles come later: after twenty steps it finds {100 * found[1]:.0f} %." in LESSON
+    assert "| you may train for less | YaRN, as in the next row | the training, and few needles at first |" in LESSON
     assert (
-        "| you may train a little, on texts of the needed length | ReRoPE, or YaRN if attention may not change | the "
-        "training; YaRN's needles come later than its copies ({doc}`12_shootout`) |" in LESSON
+        "| you may train on texts of the needed length, for a tenth of the pretraining or more | as it is, since "
+        "after so much training no plan did much better in our model | the training |" in LESSON
     )
 
 
@@ -895,7 +918,7 @@ def test_what_the_page_extends() -> None:
     told_plans = list(pretrained.plans(as_llama(live.load(), length=64).config, factor=8))
     assert [name.split(" 8")[0] for name in told_plans] == [
         "RoPE", "RoPE, log n†", "YaRN", "ReRoPE", "ReRoPE, log n†", "a window (control)"]  # fmt: skip
-    assert "tries six plans: plain RoPE and ReRoPE, each without and with log n†, YaRN, and the window as t" in LESSON
+    assert "tries six plans. Predict the figure; this page has not run it." in LESSON
     for window, found in ((16, 55), (32, 28)):
         rl.hf.extend(small, "rerope", window=window)
         assert names["finds"](512) == found
@@ -919,10 +942,13 @@ def test_what_the_page_extends() -> None:
 def test_how_many_hands_yarn_spares() -> None:
     """In 64 bytes one, with a beta_fast of 32, though none went round so often; in Olmo 3.1 nineteen."""
     assert int(turns(rl.rope_frequencies(32), 64)[0]) == 10
-    assert "keeps its speed: without it 32, more than any hand here makes, so try 4." in LESSON
+    assert (
+        "keeps its speed: without it 32, more than any hand here makes (the ramp begins at the fastest, which alone is "
+        "spared), so try 4." in LESSON
+    )
     assert 32 * math.log(64 / (32 * 2 * math.pi)) / (2 * math.log(10_000)) < 0  # where its ramp would start
     assert "as its ramp never starts before the first hand, it spares that one and slows all others" in DEEPER
-    assert "within 64 bytes hands go round too seldom, so YaRN slows all but one of the 16 ({doc}`deeper/15_m" in LESSON
+    assert "because in 64 bytes hands seldom go round: YaRN slows 15 of our 16, in Olmo 3.1 itself 45 of 64." in LESSON
     plain = rl.rope_frequencies(32)
     spec = rl.scheme("yarn", dim=32, factor=8.0, train_length=64).frequencies
     assert spec is not None
@@ -964,10 +990,10 @@ def test_the_seed_is_a_lucky_one() -> None:
     assert 1.75 < 49 / 27 < 2
     assert "| all layers | 32 | 49 → 98 | 27 → 88 (five seeds) |" in DEEPER
     assert (
-        "This is one seed of one small model, and a lucky one: with ReRoPE in all four layers it finds nearly twice as "
-        "many needles as five seeds do on average ({doc}`deeper/15_models`)." in LESSON
+        "This is one seed of one small model, and a lucky one: with ReRoPE in all four layers it finds 49 % of the "
+        "needles, where five seeds find 27 on average." in LESSON
     )
-    assert "Over five seeds ReRoPE in all four layers finds 27 % of the needles without log n†, and 88 with" in LESSON
+    assert "Over five seeds it lifts the needles that are found from 27 to 88 %." in LESSON
     assert "on twelve of these documents, and no other seed was run with them." in DEEPER
     assert "over five seeds these 49 and 98 % are 27 and 88 (" in DEEPER
     for row, over_three in (("rerope-w16", 44), ("rerope-w16-logn-test", 86)):
@@ -991,18 +1017,25 @@ def test_why_yarn_all_the_same() -> None:
         "In both seeds of a larger one it copies more from afar than a window does, though on all bytes it stays "
         "behind ({doc}`/book/12_shootout`)." in DEEPER
     )
-    assert "so measure whether it works ({doc}`deeper/15_models` has a larger model of ours)." in LESSON
+    seed = board["each_seed"].where(seed=1, metric="needle")
+    look = {(row["row"], row["length"]): round(100 * row["mean"]) for row in seed}
+    assert (look["rope", 256], look["yarn", 256], look["yarn", 2048], look["rope-window", 2048]) == (99, 61, 53, 33)
+    assert max(board["each_seed"].where(seed=0, row="rope", metric="needle")["mean"]) < 0.1  # finds none at home
+    assert (
+        "Of a larger model of ours ({doc}`12_shootout`) one of two seeds finds needles at home, 99 %. With YaRN in all "
+        "layers it finds 61 % there, and 53 % at eight times the length, where a window finds 33." in LESSON
+    )
     mixture = right("Olmo 3.1: windows, YaRN in 2 layers")[-1]
     assert round(mixture) == 61
     assert mixture < lab.LAB_NEEDLES
     for other in ("YaRN in 2, RoPE elsewhere", "YaRN in all, windows in the rest"):
-        assert right(f"control: {other}")[-1] < 2
-    assert "({doc}`deeper/15_models` takes each away.)" in LESSON
+        assert round(right(f"control: {other}")[-1]) <= 1
+    assert "Without these windows, or with YaRN behind them, too, it finds at most 1 % in 512 bytes." in LESSON
     asked = {**(lab.EXERCISES["lab"].reference or {}), "max_position_embeddings": 512, "rms_norm_eps": 1e-6}
     assert len(rl.plan_from_hf({**asked, "model_type": "olmo3"})) == 4
     with pytest.raises(ValueError, match="layer_types"):
         rl.plan_from_hf({**asked, "model_type": "llama"})
-    assert "a rope dictionary of its own. Olmo 3.1's class accepts that, Llama's does not." in LESSON
+    assert "a rope dictionary for each kind of layer. Olmo 3.1's class accepts that, Llama's does not" in LESSON
 
 
 def test_why_the_two_layers_are_not_taken() -> None:
@@ -1012,9 +1045,10 @@ def test_why_the_two_layers_are_not_taken() -> None:
     assert "Layer 3 copies as well as all four together, and finds no more needles than a window." in shootout
     assert "On this seed only the first layer needs the scale, and a window, which keeps the crowd out, do" in shootout
     assert (
-        "These two were found by trying ({doc}`deeper/12_shootout`); in your model other layers may be best. `advise`, "
-        "which follows the row *attention may change*, cannot try, so it bends distances in every layer that turns and "
-        "sees far. With all four layers bent, the outer two see every key of the text, too, and many weak" in LESSON
+        "In your model others may be best, and have to be found by trying ({doc}`deeper/12_shootout`). `advise`, which "
+        "follows the row *attention may change* and takes the claimed length for home, does not try, so it bends "
+        "distances in every layer that turns and sees far. Then the outer two see every key of the text, too, and many "
+        "weak" in LESSON
     )
     advised = rl.hf.advise(as_llama(live.load(), length=64), 512).plan
     assert {layer.visible_window for layer in advised} == {None}
@@ -1059,6 +1093,9 @@ def test_what_the_lab_costs() -> None:
     found, calmer = (live.percent(live.load(), tuple(each), texts, 512) for each in (plan, own))
     assert (found, calmer) == (pytest.approx(61.2, abs=0.1), pytest.approx(62.0, abs=0.1))
     assert "on all bytes at 512, too, 61.2 in place of 62.0. All on the checker's documents;" in LESSON
+    copies = live.percent(live.load(), tuple(plan), texts, 512, "far copies")
+    assert (lab.LAB_COPIES, round(copies, 1), round(rl.yarn_attention_factor(8) ** 2, 2)) == (74, 74.4, 1.46)
+    assert "The copies pass narrowly (74.4, and 74 are wanted). With YaRN's own 1.21, by whose square, 1.46" in LESSON
 
 
 def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
@@ -1066,10 +1103,13 @@ def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
     lesson = (ROOT / "book" / "08_rerope.md").read_text("utf8")
     assert "over a prompt of 4,096 tokens attention takes 24 % longer, over 16,384 it takes 7 % longer" in lesson
     assert "on a GPU probably more ({doc}`13_gpu`)" in lesson
-    assert "attention takes 24 % longer for a prompt of 4,096 tokens, on a GPU probably more (" in LESSON
+    assert "attention takes 24 % longer for a prompt of 4,096 tokens ({doc}`08_rerope`)" in LESSON
     assert "a $w$ of a quarter to a half of $N$, which was best in Su's tables" in lesson
-    assert "beyond a quarter to a half of the claimed length (best in Su's tables)" in LESSON
-    assert "`advise`, which follows the row *attention may change*, cannot try" in LESSON
+    assert "beyond a quarter to a half of home (best in Su's tables)" in LESSON
+    assert (
+        "`advise`, which follows the row *attention may change* and takes the claimed length for home, does not"
+        in LESSON
+    )
     assert "Of two seeds of a larger model the one that does finds 98 % at eight times that length, even with" in lesson
     assert "A plan adds no skill ({doc}`08_rerope`)." in LESSON
 
