@@ -245,7 +245,7 @@ def test_eq_local_soft():
     assert (round(4 * math.log(100), 1), math.ceil(256 * math.log(100))) == (18.4, 1179)
     flattest, next_one = (500 * slope for slope in reversed(rl.alibi_slopes(4).tolist()[-2:]))
     assert (round(flattest), round(next_one, 1)) == (2, 7.8)
-    assert "takes about 2 off a score, $500/256$, the next one 7.8.)" in LESSON
+    assert "takes $500/256$, about 2, off a score, the next one 7.8.)" in LESSON
     assert "In the steepest head 1 % is left after $4 \\ln 100 = 18.4$ steps. That is nearly a window of 19." in LESSON
     assert "The flattest head would take 1,179, more than our texts have" in LESSON
 
@@ -1042,7 +1042,6 @@ def test_hybrids_lose_a_part():
     assert hybrid("hwfa-w16")["seed"] == hybrid("hwfa-w16", "no log n")["seed"] == 0
     whole, without = hybrid("hwfa-w16"), hybrid("hwfa-w16", "no log n")
     assert whole["right"]["needle, 512"] == without["right"]["needle, 512"] == 100
-    assert "Without log n at test HWFA still finds every needle (seed 0)." in LESSON
     assert hybrid("hwfa2-w16-logn", "no log n")["right"]["needle, 512"] > 99
     assert 1.4 < whole["right"]["far copies, 512"] - without["right"]["far copies, 512"] < 1.5
     assert "Take it from the lesson's HWFA at test, and it is hardly missed." in DEEPER
@@ -1081,7 +1080,7 @@ def test_needles_of_the_hybrids_elsewhere():
     assert found == [[50, 42], [42, 28], [38, 1]]
     assert "HWFA learns to find half of the needles, and keeps most of that at 512" in DEEPER
     assert "HWFA2 falls there from 42 % at home to 28, and without log n from 38 to 1: there the scale" in DEEPER
-    assert "Our {doc}`small copy of Su's model <articles_model>` finds 50 % at home and 42 % at 512;" in LESSON
+    assert "Our {doc}`small copy of Su's model <articles_model>` finds 42 %, and 50 at home;" in LESSON
 
 
 def test_without_the_switch_hwfa2_finds_only_what_is_near():
@@ -1468,6 +1467,6 @@ def test_the_recall_model_reads_far_with_alibi_and_not_through_hwfa():
     reach = STORED["rows"].where(method="alibi", test="as the method says")["recall"]
     assert [of_seed["384"] for of_seed in reach] == [1, 0, 1]
     assert "Its loss rises in every seed, and in two of three it answers every question at every distance" in DEEPER
-    assert "the recall model, with a single window below, did not learn to look in 800 steps" in LESSON
+    assert "the recall model did not learn it in 800 steps" in LESSON
     assert "800 steps on 64 bytes" in DEEPER  # and the setting itself:
     assert STORED["config"]["steps"] == 800
