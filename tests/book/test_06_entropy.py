@@ -215,7 +215,7 @@ def test_the_number_shown_is_the_one_that_fares_worst():
     kept = last_digits()
     assert kept[0] == min(kept) == pytest.approx(2, abs=0.5)
     assert (round(min(kept[1:])), round(max(kept))) == (9, 77)
-    assert "Of sixteen numbers this one fares worst; the others keep 9 to 77 %" in LESSON
+    assert "Of sixteen numbers this one fares worst; in the middle panel the others keep 9 to 77 %" in LESSON
     # What more hay alone would leave; and for how many of the others it is more than half of the lost log-odds.
     diluted = [home * 63 / (home * 63 + (100 - home) * 511) for home in last_digits(64)]
     blur = [math.log(a / (1 - a)) - math.log(b / (100 - b)) for a, b in zip(diluted, kept, strict=True)]
@@ -630,7 +630,7 @@ def test_the_head_that_brings_the_equals_sign_is_not_diluted():
     home, far = found
     beyond = slice(hidden + 11 - 32)
     assert (len(drawn[beyond]), round(other[beyond].sum().item()), round(drawn[beyond].sum().item())) == (222, 7, 58)
-    assert "gives the 222 keys there 7 % of its weight; the drawn one gives them 58." in LESSON
+    assert "gives the 222 keys beyond that 7 % of its weight; the drawn one gives them 58." in LESSON
     assert f"it brings the *=* with {home:.0f} % at home and with {far:.0f} in the long text." in LESSON
 
 
@@ -675,7 +675,7 @@ def test_the_second_layer_looks_for_a_place():
     assert min(places) > 0.9
     assert max(lost) < 0.5
     assert "Ask with four wrong digits, and the last 4 still gets 94 %" in CHAPTER
-    assert "ask with four wrong ones, and it gives the fifth 94 %." in LESSON
+    assert "asked with four wrong ones, at home, it gives the fifth 94 %." in LESSON
 
 
 def test_a_needle_needs_two_heads_of_the_first_layer():
@@ -1411,7 +1411,7 @@ def test_published_gains_of_training_with_log_n():
     assert found == [39.61, 41.11, 44.14]
     fixed, after, trained = found
     assert f"{trained - fixed:.1f} points against {after - fixed:.1f}, and that did not come out here" in CHAPTER
-    assert "Whether one should is open ({doc}`deeper/06_entropy`)." in LESSON
+    assert "Whether to train with it is open ({doc}`deeper/06_entropy`)." in LESSON
     assert "NTK-fixed 39.6 %, with log n† 41.1 %, trained with log n 44.1 %" in CHAPTER
 
 

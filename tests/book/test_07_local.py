@@ -895,7 +895,6 @@ def test_the_lessons_numbers_are_the_scoreboards():
     assert "| RoPE | 49.41 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 |" in DEEPER
     assert "HWFA is 0.7 points worse at 512" in DEEPER
-    assert "On all bytes HWFA costs nothing at home." in LESSON
     assert "on text that is not repeated HWFA predicts 48 % right where RoPE predicts 23." in DEEPER
     assert "| RoPE | 49.41 | 24.17 | 23.16 |" in DEEPER
     assert "| HWFA, $w = 16$ | 48.70 | 80.84 | 48.15 |" in DEEPER

@@ -957,7 +957,7 @@ def test_fractions_do_no_harm():
         assert max(at_zero) == most
     assert "PI is not rounded: up to seven bytes would stand at 0, as the query itself." in DEEPER
     assert f"spare eight, and only {lost:.1f} points are missing." in LESSON
-    assert "So fractions beyond the window do hardly any harm." in LESSON
+    assert "So wrong distances beyond the window, fractions too, do these bytes hardly any harm." in LESSON
 
 
 def test_a_first_layer_with_bent_near_distances_loses_the_letters():

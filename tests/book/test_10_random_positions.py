@@ -226,12 +226,15 @@ def test_equal_means_lose_no_hand():
     assert all(equal < subset for equal, subset in list(lost.values())[:60])
     said = "$\\mu = 1$ the line of the fastest hand is $1/\\sqrt2$ long, on the border, and all others are longer."
     assert f"Lost hands cannot be the whole reason. By {{eq}}`eq-random_positions-turn` with {said}" in LESSON
-    said = "So for the next token none is lost, and for nearly all farther ones fewer than in the random subset."
+    said = (
+        "So for the next token no hand is lost. For tokens farther away some are, but at nearly every distance fewer "
+        "than with the random subset."
+    )
     assert f"{said} Why equal means cost so much is open ({{doc}}`a guess <deeper/10_random_positions>`)." in LESSON
     assert "each text turns its hands at a speed of its own, and the model must first find it out." in DEEPER
     assert lost[8] == [8, 16]
     assert (1 + hands[0] ** 2) ** -0.5 == pytest.approx(1 / math.sqrt(2))  # on the border
-    said = "That is plausibly a part of what we paid for; how much of the 0.2 nats, the table does not say."
+    said = "That is plausibly a part of what we paid for; the table does not say how much of the 0.2 nats."
     assert f"So, at home, random gaps take the fast hands out of use. {said}" in LESSON
     assert (
         "So none is lost there (farther on some are, but up to 60 tokens fewer than with the subset of 2,048)" in DEEPER
@@ -773,7 +776,7 @@ def test_the_price_grows_with_the_range():
     said = "Fixed steps of 32 cost nothing; the random subset reads at the very same positions, 0, 32, 64, …, and pays."
     assert price("random", "random") > price("random", "grid")
     assert below(told("random", "grid", N), told("random", "random", N))
-    drawn = f"at drawn positions, as in training, it pays even more, {price('random', 'random'):.2f} nats."
+    drawn = f"at drawn positions, as in training, it is {price('random', 'random'):.2f} nats above the twin."
     said += f" Equal gaps are new to it, but they are not the reason: {drawn}"
     assert f"{said} **It is not the width of the gaps that costs, but that they change.**" in LESSON
     assert torch.equal(rl.random_positions.grid_positions(N, P), 32 * torch.arange(N))
@@ -1007,7 +1010,7 @@ def test_one_jump_finds_needles():
     assert f"{said} for them it is the far text that does harm." in LESSON
     assert all(abs(b - a) < 0.04 for a, b in zip(*(told(*CASES["equal-mean"], size) for size in (N, 512)), strict=True))
     assert RUNGS["small"].rows["random-positions"].method.train_positions.keywords["max_length"] == 1024
-    assert "the random subset can use its grid: 1,024 positions, the encoder's best range at 512 bytes." in LESSON
+    assert "so the random subset may use its grid, of 1,024 positions." in LESSON
     assert BOARD.where(row="equal-mean")["seeds"][0] == 3
     assert board("equal-mean", "natural", 512, "ahead_high") < 0
     said = "The level encoder is another model: in this decoder far text harms them on all bytes, too ({doc}"

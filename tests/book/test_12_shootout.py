@@ -442,7 +442,7 @@ def test_the_gaps_change_and_the_order_does_not():
     assert gaps["natural"] == pytest.approx([0.5, 2.1], abs=0.1)
     assert [round(gap) for gap in gaps["far copies"]] == [7, 14]
     said = "half a point above the window (−0.1 to 1.0), which may be nothing; on far copies it is 7 points above."
-    assert f"{said} HWFA has 14 over its own window, instead of 2. The four rows above them stay below" in LESSON
+    assert f"{said} HWFA has 14 over its own window, instead of 2. The four rows above them stay left" in LESSON
     for row in ("llama3", "yarn"):
         assert line(row, "natural")["ahead_mean"] < line(row, "far copies")["ahead_mean"] - 0.02
     assert all(100 * line(row, "far copies")["ahead_mean"] < 0 for row in shown[:4])
@@ -784,7 +784,6 @@ def test_what_log_n_does():
     near = sum(of_seeds["rope-window"][2].values()) / 5
     said = "{:.0f} % of those at the beginning of the text, {:.0f} in the middle, and {:.0f} right before the question"
     assert f"{said.format(*places)}, just where a window of 64 finds {near:.0f}." in LESSON
-    assert f"at 512 keys that is {math.log(512, 64):.1f})" in LESSON
     said = "{:.0f} % of those at the beginning, {:.0f} in the middle and {:.0f} at the end"
     assert said.format(*places) in DEEPER
     assert f"YaRN finds {percent('yarn', 'needle', 64):.0f} % of the needles at 64 already" in DEEPER
@@ -1030,7 +1029,7 @@ def test_the_columns_are_drawn():
     near = [line("rope-window", f"needle {depth}")["mean"] for depth in ("0", "0.5", "1")]
     assert max(near[:2]) < 0.01 < 0.9 < near[2]
     assert STORED["tests"]["small"]["depths"] == [0, 0.5, 1]
-    assert "A needle counts if all five digits are right. A third lie in the window, so 33 % need no reach." in LESSON
+    assert "A needle counts if all five digits are right. A third of the needles lie in the window," in LESSON
 
 
 def test_layers_are_drawn():

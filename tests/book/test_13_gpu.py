@@ -569,9 +569,7 @@ def test_eq_gpu_overhead():
     assert 75 < 7 * 11 < 7 * high / 6 < 80
     assert f"ReRoPE would add {low:.0f} to {high:.0f} % at 32,768 tokens" in DEEPER
     assert high == pytest.approx(200 / 3, abs=1)
-    assert (
-        "But that factor comes from many small pieces on a processor, and a card gets two large ones. Only a" in LESSON
-    )
+    assert "But a card gets two large pieces, not many small ones, so only a card can tell." in LESSON
     assert "If its count, too, were seven times too small, its 11 % would be more than three quarters, and Re" in LESSON
     assert low < high < 100
     cut = 1 + 6 * (figures.gpu_ratio(32_768, 1024, 0.75, slides=False) - 1)

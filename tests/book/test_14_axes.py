@@ -427,7 +427,7 @@ def test_the_lab_is_chosen_by_its_worst_mirage() -> None:
     assert mirages[1] < mirages[0]
     assert ten < hundred
     assert (
-        "In the lab the base with the lowest worst mirage won; it has no slow hand, so test it where a task looks far."
+        "In the lab the base with the lowest worst mirage won; it makes every hand fast, so test it where a task looks"
         in LESSON
     )
     assert 2 * math.pi / float(axes.axial_frequencies(32, 2, base=3)[0, 7]) < 20  # rows, once round
@@ -550,8 +550,8 @@ def test_mirages_stand_in_four_directions() -> None:
     )
     assert (
         "Every pixel of 24 × 24 has one somewhere: up, down, or 12 columns to either side of *above*. On average none "
-        "is as high. But the contents lift one and lower another, and where a pixel is missed, its mirages together "
-        "have more weight." in LESSON
+        "is as high. But the scores of single pixels scatter: their contents lift one mirage and lower another, and "
+        "where a pixel is missed, its mirages together have more weight." in LESSON
     )
     assert (
         "In 18 × 8 two thirds have a mirage, 13 rows up or 11 down (both 12 from *above*), and some fall for it. "
@@ -1182,8 +1182,8 @@ def test_what_the_lesson_says_of_needles() -> None:
     assert len(more) == 8
     assert min(more) > 40 > 33.4 > min(by_seed) > 33.3
     assert (
-        "and each of their nine trainings finds at least a third. But they differ so much that no mean is surely ahead "
-        "of its cut: the 95 % interval of each lead includes 0." in LESSON
+        "and each of their nine trainings finds at least a third. But they differ so much that no mean is clearly "
+        "ahead of its cut: the 95 % interval of each lead includes 0." in LESSON
     )
     assert min(by_seed) == min(right("alibi", "needle").values()) == pytest.approx(100 / 3)
     assert max(percent(f"{row}-window", "needle") for row in (*formulas, "shaw", "t5", "fire", "rope")) < 33.4
