@@ -409,9 +409,10 @@ SMALL = ROOT / "experiments" / "stored" / "scoreboard" / "small" / "rope"
 
 
 def test_new_angles_of_the_lessons_model():
-    """The last hand, slowed by exactly 8, shows nothing new, as under PI in chapter 3."""
+    """The last hand, slowed by exactly 8, goes past what it saw by one part in seventy: the pictures do not count it."""
     assert new_angles(32, 20.2) == (10, 6)
-    assert "6 of its hands show new angles, not 10" in LESSON
+    assert 511 / 8 / 63 == pytest.approx(1.014, abs=5e-4)
+    assert "6 of its hands show new angles, not 10, or 11 with the last one, over by a hair." in LESSON
 
 
 def test_rival_of_the_lesson():
@@ -454,6 +455,8 @@ def test_the_live_rows_of_the_lesson():
         assert all(a > b for a, b in zip(slow, other, strict=True))
     reach = {b: round(1 + 63 * factor ** ((6 / 16) ** b)) for factor, b in ((512, 1.5), (45.612, 1))}
     assert reach == {1.5: 265, 1: 265}
+    assert "Its own rival, by the same formula, has the factor 45.6; both reach 265 bytes." in LESSON
+    assert round(512 ** ((6 / 16) ** 0.5), 1) == 45.6
     assert [round(a - b) for a, b in zip(slow, wide, strict=True)] == [3, 3]
     kept = [float(rl.mixed_radix_frequencies(32, *way)[0]) for way in ((512, 1.5), (45.612, 1))]
     assert [round(speed, 2) for speed in kept] == [0.91, 0.79]
