@@ -322,7 +322,7 @@ KNOB_SCRIPT = r"""
 
 
 def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
-    """Speeds and shares of the 16 hands of the scoreboard's model under the exponent b, and those of its rival.
+    """Speeds and shares of the scoreboard's 16 hands under the exponent b, and those of its rival.
 
     Args:
         exponent: b at first.
@@ -369,13 +369,13 @@ def mixed_radix_knob(exponent: float = 0.625, factor: int = 8) -> Explorable:
     )
     alt = """Two panels for the 16 hands of the model. Upper panel: speed against hand, on a logarithmic scale from 1
         down to 1/512. A blue curve for the chosen exponent b, a dotted grey line for b = 0, flat at 1 over the factor,
-        and a dashed orange line for equal shares with the same reach, which ends where it leaves the panel. Blue and
-        orange cross at hand 5; for b below 1 orange is above blue before it. Hands 5 to 15 are shaded: they do not go
-        round in training. Lower panel: bars, the share of the factor that each hand takes. They fall from left to right
+        and a dashed orange line for equal shares with the same reach, down to the border. Blue and orange
+        cross at hand 5; for b below 1 orange is above blue before it. Hands 5 to 15 are shaded: they do not go round in
+        training. Lower panel: bars, the share of the factor that each hand takes. They fall from left to right
         for b below 1, are equal at 1 and rise beyond. With b = 0.625 and a factor of 8 the fastest hand keeps 0.69 of
         its speed, the rival's 0.83, and the reach is 195 of 512 bytes."""
-    caption = """Blue: the speed of each hand, and below it the hand's own share of log κ (bars end at a quarter).
-        Orange: the rival, down to the border. Dotted: PI. Shaded: open hands."""
+    caption = """Blue: the speed of each hand, on a scale of halvings, and below it the hand's own share of log κ, up to
+        a quarter. Orange: the rival, down to 1/512. Dotted: PI. Shaded: open hands."""
     knobs = (
         Knob("exponent", "exponent b", 0, 2, exponent, 0.125),
         Knob("factor", "factor κ", 1, MOST, round(math.log2(factor)), power=2),
