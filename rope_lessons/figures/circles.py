@@ -76,7 +76,7 @@ def circles_ramps(dim: int = 128, train_length: int = 4096, factor: float = 8.0)
         axis.plot(speed, line, color=color, markersize=4)
     last = dim // 2 - 1
     axis.text(0, 1.05 / factor, "PI", va="bottom")
-    axis.text(0.03 * last, factor**-0.25, "NTK-aware", va="center")
+    axis.text(0.03 * last, factor**-0.4, "NTK-aware", va="center")
     for name, height, across, side in (("Llama-3, 1", 0.9, 0.75, "left"), ("code, 1", 0.6, 0.75, "left"),
                                        ("paper, 1", 0.2, 0.3, "right")):  # fmt: skip
         speed = next(of for key, of in speeds.items() if key.startswith(name))
