@@ -548,13 +548,18 @@ def test_what_frequencies_could_do_at_best():
 
     plain, factor = "longrope-without-factor", "longrope"
     assert (
-        f"the best that it found has {percent(plain, 'natural'):.1f} % of all bytes and costs nothing at home" in TEXT
+        f"The best that it found has {percent(plain, 'natural'):.1f} % of all bytes and costs nothing at home" in TEXT
     )
     assert board.where(rung="small", row=plain, metric="tax", length=64)["mean"][0] < 0.002
     told = percent(factor, "far copies"), percent(factor, "needle")
     assert "has {:.1f} % of the far copies, as many as the window, and {:.0f} % of the needles".format(*told) in TEXT
     assert abs(told[0] - percent("rope-window", "far copies")) < 0.5
     assert percent(plain, "natural") < percent("rope-window", "natural")
+    start, middle, end = (percent(factor, f"needle {place}") for place in ("0", "0.5", "1"))
+    assert f"{start:.0f} % of those at the start and {middle:.0f} % of those in the middle" in TEXT
+    assert end < 2  # "nearly all are far ones"
+    assert [percent("rope-window", f"needle {place}") for place in ("0", "0.5")] == [0, 0]
+    assert "There the window finds none" in TEXT
     assert results("longrope")["evaluations"] == {factor: 600, plain: 600}
     assert set(board.where(row=factor, rung="small")["seeds"]) == {1}
 
@@ -620,10 +625,55 @@ def test_the_lessons_numbers_are_the_scoreboards():
 def test_nothing_in_the_table_beats_the_window():
     rows = ["rope", "pi", "ntk-aware", "ntk-by-parts", "llama3", "yarn-without-factor", "yarn", "yarn-logn-test"]
     rows += ["yarn-without-factor-logn-test"]
-    assert "on our model at least as good in every column" in TEXT
+    assert "on our model at least as good as any formula in every column" in TEXT
     for metric, length in (("natural", 64), ("natural", 512), ("far copies", 512), ("needle", 64), ("needle", 512)):
         assert max(board(row, metric, length) for row in rows) <= board("rope-window", metric, length)
     assert board("rerope-w32-logn-test", "far copies", 512) > board("rope-window", "far copies", 512)
+
+
+def test_far_copies_below_the_control_show_damage():
+    """Windows of eight see 28 bytes and have nearly as many as the control: most far copies are guessed from nearby."""
+    assert "windows of 8, which through four layers reach 28 bytes back, the model has 70 % right" in TEXT
+    assert 4 * (8 - 1) == 28
+    assert round(board("window-8", "far copies", 512)) == 70
+    assert "below the control's 72 % this column shows damage" in TEXT
+    assert round(board("rope-window", "far copies", 512)) == 72
+
+
+def test_the_dials_and_the_tested_model_have_different_hands():
+    """Eight hands and sixteen, one after each; by the paper's limits the second speeds differ."""
+    assert "sixteen hands per head (the eight that you know and one after each)" in TEXT
+    assert torch.allclose(rl.rope_frequencies(32)[::2], rl.rope_frequencies(16))
+    second = [round(float(speeds(rl.ntk_by_parts_frequencies(dim, 8, 64))[1]), 2) for dim in (16, 32)]
+    assert second == [0.19, 0.26]
+    assert "a small model was trained on" in TEXT
+    assert "this model" not in TEXT
+
+
+def test_third_hand_by_hand():
+    """1.0186 turns, and not 1.02, give the share and the speed."""
+    turned = round(float(rl.circles.turns(rl.rope_frequencies(16), 64)[2]), 4)
+    kept = (turned - 1) / 3
+    assert (turned, round(kept, 3), round(kept + (1 - kept) / 8, 3)) == (1.0186, 0.006, 0.130)
+    assert "- pair 2 makes 1.0186, so $\\mu = 0.006$ and its speed is $0.006 + 0.994/8 = 0.130$" in TEXT
+
+
+def test_gpt_oss_does_not_round_the_ends():
+    from transformers import CONFIG_MAPPING
+
+    rope = CONFIG_MAPPING["gpt_oss"]().rope_parameters
+    assert (rope["rope_type"], rope["truncate"]) == ("yarn", False)
+    assert "in gpt-oss (its ends unrounded)" in TEXT
+
+
+def test_each_formula_of_the_figure_pays_and_the_list_does_not():
+    """Up by moving left: not so LongRoPE's list without its factor, nor the window."""
+    assert "caption: Each formula moves up by moving left; the window moves straight up." in TEXT
+    for row in ("ntk-aware", "llama3", "yarn"):
+        assert board(row, "natural", 64) < board("rope", "natural", 64)
+        assert board(row, "natural", 512) > board("rope", "natural", 512)
+    assert board("rope-window", "natural", 64) == board("rope", "natural", 64)
+    assert board("longrope-without-factor", "tax", 64) == 0
 
 
 def test_two_hands_do_nearly_all_the_work():
@@ -659,6 +709,15 @@ def differences() -> dict[tuple[str, str, str, int], tuple[float, ...]]:
     return found | {
         ("rope-window", "yarn", m, 512): ahead("rope-window", "yarn", m, 512) for m in ("natural", "far copies")
     }
+
+
+def test_a_jump_does_hardly_any_harm():
+    """A switch against Llama 3's ramp, on all bytes at 512: the interval holds zero; YaRN's longer ramp is ahead."""
+    found = differences()
+    assert found["llama3", "slowed-open", "natural", 512] == (0.4, -0.4, 1.3)
+    assert found["yarn-without-factor", "slowed-open", "natural", 512][1] > 0
+    assert "On all bytes at 512 a hard switch at one turn does about as well as Llama 3's ramp" in TEXT
+    assert "So the jump as such does hardly any harm here, and a longer ramp helps a little." in TEXT
 
 
 def test_paired_differences_of_the_lesson():
