@@ -380,6 +380,38 @@ def test_the_hook_is_answered_with_a_base():
     assert bool((32_767 * rl.rope_frequencies(128, base=181_000.0)[46:] <= longest).all())
     assert bool((32_767 * rl.rope_frequencies(128, base=80_000.0)[46:62] > longest[:-2]).all())
     assert 8 ** (46 / 64) < 8 ** (46 / 63)  # eight times the base reaches a little less than the factor 8
+    assert 8 ** (5 / 16) < 8 ** (5 / 15) == pytest.approx(2)  # and on the small model
+    assert "Eight times the base reaches a little less still." in LESSON
+
+
+def test_solution_of_the_factor_when_every_hand_came_round():
+    """Then no hand is open and no factor is needed; the formula alone would ask for 4.8."""
+    made = {"math": math}
+    start = LESSON.index("def factor_needed", LESSON.index("{solution} ex-radix-factor-needed"))
+    exec(LESSON[start : LESSON.index("```", start)], made)
+    needed = made["factor_needed"]
+    assert all(4095 * omega >= 2 * math.pi for omega in rl.rope_frequencies(8, base=10.0).tolist())
+    assert needed(8, 4096, 32_768, 10.0) == 1
+    assert needed(128, 4096, 32_768, 10_000.0) == pytest.approx(17.26, abs=0.005)
+    for dim, seen, base in ((128, 4096, 10_000.0), (8, 64, 10_000.0), (64, 512, 10_000.0), (8, 1024, 1000.0)):
+        first = sum((seen - 1) * omega >= 2 * math.pi for omega in rl.rope_frequencies(dim, base=base).tolist())
+        exponent = math.log(needed(dim, seen, 8 * seen, base)) / math.log((8 * seen - 1) / (seen - 1))
+        assert exponent > 1 if first < dim // 2 - 1 else exponent == pytest.approx(1)
+
+
+def test_the_lengths_of_the_dials_have_no_angle_by_a_hair():
+    """At 256 the dials, which round 255 up, had no red where the reach is 253."""
+    cell = LESSON[LESSON.index("rl.figures.dials_explorable(") :]
+    lengths = [int(each) for each in re.search(r"lengths=\((.*?)\)", cell)[1].split(",")]
+    trained = rl.rope_frequencies(8)
+    made = {"PI": rl.pi_frequencies, "NTK": lambda dim, factor: rl.ntk_frequencies(dim, factor, variant="aware")}
+    for method in made.values():
+        for factor in (4, 8, 16, 24):
+            for length in lengths:
+                tested = method(8, factor)
+                rounded = (length * tested > 64 * trained * (1 + 1e-9))[2:].tolist()
+                exact = ((length - 1) * tested > 63 * trained * (1 + 1e-9))[2:].tolist()
+                assert rounded == exact or (factor, length) == (8, 512)  # where the page says that it is a hair
 
 
 def test_the_dials_to_play_with_say_what_the_slowest_hand_pays():
@@ -447,6 +479,7 @@ def test_pi_tuned_is_behind_plain_rope_tuned_alike():
     needles = [round(tuned(row, "needle")[2]) for row in ("rope", "pi")]
     assert f"for 200 steps, PI has {pi[2]} % of all bytes and {needles[1]} % of the needles" in LESSON
     assert f"plain RoPE, tuned alike, has {plain[2]} % and {needles[0]} %" in LESSON
+    assert "In this book's, unchanged RoPE, tuned alike, is ahead." in LESSON
     lead = [a - b for a, b in zip(tuned("pi", "far copies"), tuned("rope", "far copies"), strict=True)]
     assert [gain > 0 for gain in lead] == [False, False, True]
     assert lead[2] == pytest.approx(0.5, abs=0.05)
