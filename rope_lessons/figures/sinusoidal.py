@@ -387,9 +387,9 @@ def _curve(frequencies: Tensor) -> tuple[list[float], list[float]]:
 
 
 def _hands(distance: int, base: float, pairs: int) -> tuple[str, str, int]:
-    """The dots of the hands that have begun to turn at a distance, and of those that have not; how many have not.
+    """The dots of the hands that have begun to turn at a distance; of the others; how many these are.
 
-    A hand has its dot where it begins to turn, at the distance 1/ω, and as high as its cosine is.
+    A hand has its dot where it begins to turn, at the distance 1/ω, as high as its cosine.
     """
     dots: tuple[list[str], list[str]] = ([], [])
     for t in range(pairs):
@@ -525,11 +525,11 @@ def kernel_explorer(log_base: float = 4, pairs: int = 64, log_distance: float = 
         alt=f"""The kernel against the distance from 1 to 100,000, base {base:.0f}, {pairs} pairs. Up to the base it
         follows the dashed straight line of the logarithmic law from about 1 to about 0; beyond it scatters around 0.
         Below, a dot for each hand, where it begins to turn, as high as its cosine at the distance {distance}. The
-        {count} hands to the right of this distance have not begun to turn: their dots are near 1. Those to the left
-        are scattered from −1 to 1.""",
+        {count} hands to the right of this distance have turned by less than a radian: dots above 0.5. Those to the left
+        are anywhere.""",
         caption="Above, whole distances only; where many of them share a place, the line goes from the smallest value "
-        "to the largest, and the dashed line ends at the base. Below, the hands at the distance of the upright line: "
-        "blue have not begun to turn, grey have. The mean height of all dots is K.",
+        "to the largest, and the dashed line ends at the base. Below, the hands at the distance of the vertical line: "
+        "blue have turned by less than a radian, grey by more. The mean height of all dots is K.",
         knobs=(
             Knob("distance", "distance Δ", 0, DECADES, log_distance, 0.05, power=10),
             Knob("base", "base", 1, DECADES, log_base, 0.1, power=10),

@@ -519,7 +519,10 @@ def test_numbers_of_the_lesson():
     assert after < -0.3
     assert before + after == pytest.approx(-GAMMA)
     # At a distance of 30: hands that have not begun to turn.
-    assert [round(100 * (1 - math.log(30) / math.log(base))) for base in (10_000, 100)] == [63, 26]
+    assert round(100 * (1 - math.log(30) / math.log(10_000))) == 63
+    assert (1 * 2, 500 * 501) == (2, 250_500)  # what the inner product of two integers says of neighbours
+    # The slowest of the eight hands in the figure of the attempts.
+    assert 0.017 < rl.rope_frequencies(16, base=100.0)[-1] < 0.02
     # One step is no linear map of binary digits, written as −1 and 1.
     digits = {n: torch.tensor([2 * (n >> t & 1) - 1 for t in range(4)]) for n in (3, 4, 12, 13)}
     assert not (digits[3] + digits[12]).any()
@@ -561,7 +564,7 @@ def test_no_base_alone_solves_the_lab():
 
 
 def test_peaks_of_the_noise():
-    """In units of 1/√d: more than three within 100 000 distances, more than four within a million."""
+    """In units of 1/√d: more than three within 100 000 distances, more than four within a million, and none near 1."""
     peaks = [
         max(
             rl.sinusoidal.sinusoidal_kernel(piece, rl.rope_frequencies(128)).abs().max().item()
@@ -570,7 +573,7 @@ def test_peaks_of_the_noise():
         * math.sqrt(128)
         for first, last in ((10_000, 100_000), (100_000, 1_000_000))
     ]
-    assert [int(peak) for peak in peaks] == [3, 4]
+    assert [int(peak) for peak in peaks] == [3, 4]  # and not 11, the size of a return to 1: "Not within a million"
 
 
 def test_one_channel_per_position_is_hands():
@@ -630,7 +633,7 @@ def test_the_table_costs_more_than_the_documents_explain():
     (_, low, high), (_, rope_low, rope_high) = (measured(rows, row, "natural", 64) for row in ("sinusoidal", "rope"))
     assert low < rope_low < high < rope_high
     tax, least, most = measured(rows, "sinusoidal", "tax", 64)
-    assert f"costs {tax:.1f} bytes in a hundred against RoPE ({least:.1f} to {most:.1f} on the same documents" in TEXT
+    assert f"costs {tax:.1f} bytes in a hundred against RoPE (95 % interval {least:.1f} to {most:.1f}, compared" in TEXT
     assert most - least < 0.4 * (high - low)  # "mostly the documents"
     assert {
         rows.where(rung="small", row=row)["seeds"][0] for row in ("sinusoidal", "sinusoidal-shifted", "learned")
@@ -698,19 +701,26 @@ def test_copiers_fail_where_no_training_was():
 
 
 def test_other_starts_turn_h_towards_the_relative_directions():
-    """And the mixed terms are not why the others fail."""
+    """And the mixed terms are not why the others fail: it is the rest of H."""
     made = cells()
     share = {name: sum(map(made["along"], three)) / 3 for name, three in made["every"].items()}
     later = {
         name: sum(made["right"](three, start).mean().item() for start in range(32, 1001, 88)) / 12
         for name, three in made["every"].items()
     }
-    (plain, anywhere), (plain_alone, anywhere_alone) = list(share)[:2], list(share)[2:]
+    plain, anywhere, plain_alone, anywhere_alone, cut = share
     assert min(made["right"](three, 0).mean() for three in made["every"].values()) > 99.5
     assert min(later[anywhere], later[anywhere_alone]) > 99
     assert later[plain] < later[plain_alone] < later[plain] + 15 < 90  # hardly better
     assert share[plain] + 15 < share[anywhere]
     assert share[plain_alone] + 50 < share[anywhere_alone]
+    assert round(share[plain_alone]) == pytest.approx(19, abs=3)
+    assert share[cut] == pytest.approx(100, abs=1e-3)
+    assert later[cut] > 99.5  # right everywhere, with the same blocks
+    for before, after in zip(made["every"][plain_alone], made["every"][cut], strict=True):
+        torch.testing.assert_close(made["matrix"](after), made["blocks"](made["matrix"](before)))
+    # With the mixed terms H reads the letters, too, and the cut spoils what was right.
+    assert made["right"]([made["without_the_rest"](copier) for copier in made["every"][plain]], 0).mean() < 50
     torch.manual_seed(0)
     assert sum(made["along"](made["Copier"]()) for _ in range(50)) / 50 == pytest.approx(100 / 32, abs=1)
     # The share is that of the matrices of thm-sinusoidal-general-h: 100 for one of them.
@@ -719,6 +729,11 @@ def test_other_starts_turn_h_towards_the_relative_directions():
     H = torch.block_diag(*[torch.tensor([[x, y], [-y, x]]) for x, y in zip(a, b, strict=True)])
     relative.query.weight.data, relative.key.weight.data = torch.eye(32), H
     assert made["along"](relative) == pytest.approx(100, abs=1e-3)
+    # Turned by 3ω in each block, the score is largest three back.
+    e = rl.sinusoidal_encoding(torch.arange(40), 32, dtype=F64)
+    turns = [(math.cos(3 * w), math.sin(3 * w)) for w in rl.rope_frequencies(32).tolist()]
+    back = torch.block_diag(*[torch.tensor([[c, s], [-s, c]], dtype=F64) for c, s in turns])
+    assert torch.equal((e @ back @ e.T)[3:].argmax(dim=1), torch.arange(37))
 
 
 def test_the_places_are_blue_where_training_was():
