@@ -93,11 +93,13 @@ def gpu_roofline() -> tuple[MatplotlibFigure, str]:
         speed = min(CARD.flops, intensity * CARD.bandwidth) / 1e12
         color = GREY if name in LATER else "black"
         axis.plot(intensity, speed, "o", color=color, markersize=5)
-        told = name.replace(" tokens", "")
-        at, side = ((0, 8), "center") if "once" in name else ((1, -20) if name == "turning" else (9, -9), "left")
+        at, side = ((0, 8), "center") if "once" in name else ((9, -9), "left")
+        if name == "turning":
+            at, side = (-6, 4), "right"
         axis.annotate(
-            told, (intensity, speed), xytext=at, textcoords="offset points", ha=side, fontsize=12, color=color
-        )
+            name.replace(" tokens", ""), (intensity, speed), xytext=at, textcoords="offset points", ha=side,
+            fontsize=12, color=color,
+        )  # fmt: skip
     tile = points["tiles of 128"]
     axis.annotate(
         "", (tile, top), (tile, tile * CARD.bandwidth / 1e12), arrowprops={"arrowstyle": "->", "color": RED, "lw": 2}
@@ -512,9 +514,8 @@ def gpu_cut(window: int = 0, near: str = "triangles") -> Explorable:
         one window, one reversed triangle before each but the first, and one large triangle for all far pairs. At the
         start the window has 1,024 tokens, and the far triangle is {100 * shares["far"]:.0f} percent of the pairs. With
         a sliding window the small triangles are one band."""
-    caption = """8,192 tokens. Triangles of one colour are one call at best. Set the window (1 is 1,024 tokens): pairs
-        move between the colours, and their sum never changes. A kernel with a sliding window melts the small triangles
-        into one band."""
+    caption = """8,192 tokens. Triangles of one colour are one call at best. Set the window: pairs move between the
+        colours, and their sum never changes. A kernel with a sliding window melts the small triangles into one band."""
     knobs = (
         Choice("near", "near pairs", NEAR, near),
         Knob("window", "w, in units of 1,024", 0, 3, window, power=2),
@@ -816,7 +817,7 @@ def gpu_tiles(step: int = 2) -> Explorable:
         row is at the diagonal. At the start it is the second tile of the second row, the example by hand:
         {words["sums"]}; {words["shrink"]}."""
     caption = """Press Play. A block of queries stays while keys and values stream past it, a tile at a time; of its
-        scores only two numbers and one vector per query remain. Shown is one query of each row; the second is the
+        scores only two numbers and one vector per query remain. Shown is one query of each block; the second is the
         example above."""
     replaced = {
         "STEPS": str([list(pair) for pair in TILE_STEPS]), "TILES": str(TILES), "NOW": NOW, "KEYS": COLOURS["before"],
