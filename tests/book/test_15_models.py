@@ -911,8 +911,8 @@ def test_what_to_take_with_a_little_training() -> None:
     assert home.where(row="rope-window")["seeds"] == [5]
     assert (
         "**Why 69 % for YaRN, which finds 3 % of the needles?** Most far copies can be guessed from nearby: even a "
-        f"window of 64 has {100 * window:.0f} %. A needle cannot, and YaRN's needles come later: after twenty steps it finds "
-        f"{100 * found[1]:.0f} %." in LESSON
+        f"window of 64 has {100 * window:.0f} %. A needle cannot, and YaRN's needles come later: after twenty "
+        f"steps it finds {100 * found[1]:.0f} %." in LESSON
     )
     assert (
         "| you may train, but for less | YaRN, as in the next row | the training, and few needles at first |" in LESSON
@@ -1159,7 +1159,9 @@ def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
         "`advise`, which follows the row *attention may change* and takes the claimed length for home, does not"
         in LESSON
     )
-    assert "Of two seeds of a larger model the one that does finds 98 % at eight times that length, even with" in lesson
+    assert (
+        "Of two seeds of a larger model one does, and reads 98 % at eight times that length, even with bare" in lesson
+    )
     assert "A plan adds no skill ({doc}`08_rerope`)." in LESSON
 
 
