@@ -236,12 +236,12 @@ def local_needles(lines: Table, names: Mapping[str, str], length: int = 512) -> 
 def local_hybrid(
     layers: int = 4, window: int = 5, cap: int = 10, methods: Sequence[str] = ("HWFA", "HWFA2")
 ) -> tuple[MatplotlibFigure, str]:
-    """Who sees whom in each layer of HWFA, and of HWFA2 at test: windows everywhere, and in one layer everything.
+    """Who sees whom in each layer of HWFA, and of HWFA2 at test.
 
     Args:
         layers: of the model. HWFA's last layer sees everything, HWFA2's middle one.
         window: of the others.
-        cap: distances beyond it are shown as this one, in HWFA2.
+        cap: of the distances, in HWFA2.
         methods: drawn one below the other.
     """
     fulls = {"HWFA": layers - 1, "HWFA2": layers // 2}
@@ -257,14 +257,10 @@ def local_hybrid(
                 if number == full and name == "HWFA":
                     near, colour = i + 1, GREEN
                 beyond = ORANGE if number == full else "#e4e4e4"
-                axis.barh(i, near, left=i + 1 - near, height=1.06, color=colour, linewidth=0)
-                axis.barh(i, i + 1 - near, left=0, height=1.06, color=beyond, linewidth=0)
-            axis.set_xlim(0, 20)
-            axis.set_ylim(19.5, -0.5)
-            axis.set_aspect("equal")
+                axis.barh(i, near, 1.5, i + 1 - near, align="edge", color=colour)
+                axis.barh(i, i + 1 - near, 1.5, align="edge", color=beyond)  # no seams: half is under the next row
+            axis.set(xlim=(0, 20), ylim=(20, 0), aspect="equal", xticks=[], yticks=[], xlabel="key")
             axis.set_title(f"layer {number + 1}", fontsize=12)
-            axis.set_xticks([])
-            axis.set_yticks([])
             axis.grid(False)
         row[0].set_ylabel(name if len(methods) > 1 else "query")
     said = {
