@@ -11,6 +11,7 @@ import torch
 
 import rope_lessons as rl
 from rope_lessons.figures.cheat import METHODS_ON_IT
+from rope_lessons.hf import released
 from rope_lessons.scoreboard.recipe import RUNGS
 from rope_lessons.stored import results
 from tests.test_extend import batch, model
@@ -91,6 +92,13 @@ def test_a_config_that_is_stretched_already() -> None:
         assert "yarn" not in advice.lines[4]  # a name does not stretch what is stretched
         own = rl.plan_from_hf({**LLAMA, "rope_parameters": YARN})
         assert advice.plan == tuple(replace(its, window=2048, slope=0.0, scale=rl.LogN(4096, clip=True)) for its in own)
+
+
+@pytest.mark.parametrize("name", ["Llama 3.1 8B", "Llama 3.2 1B"])
+def test_a_rule_of_llamas_kind_claims_nothing(name: str) -> None:
+    """Its factor is half of what Llama 3.1 claims and twice what Llama 3.2 does."""
+    found = released.known(name)
+    assert rl.hf.advise(found.config, 500_000).claimed == found.claimed == 131_072
 
 
 def test_dynamic_ntk_is_not_bent() -> None:

@@ -115,10 +115,13 @@ def _lengths(own: Plan, config: Mapping[str, Any]) -> tuple[int, int]:
     if claimed is None:
         raise ValueError(f"config must contain 'max_position_embeddings', got {sorted(map(str, config))}")
     check_count("max_position_embeddings", claimed, least=1)
-    options = [dict(its.frequencies.options) for its in own if its.frequencies is not None]
+    specs = [its.frequencies for its in own if its.frequencies is not None]
+    options = [dict(spec.options) for spec in specs]
     trained = min([claimed, *(its["train_length"] for its in options if its.get("train_length"))])
     stretched = [
-        int(its["train_length"] * its["factor"]) for its in options if {"train_length", "factor"} <= its.keys()
+        int(its["train_length"] * its["factor"])
+        for spec, its in zip(specs, options, strict=True)
+        if spec.kind != "llama3" and {"train_length", "factor"} <= its.keys()  # Llama 3.2: 32 times 8192, half claimed
     ]
     return trained, max([claimed, *stretched])
 
