@@ -740,11 +740,15 @@ def test_random_positions_trained_longer():
         in DEEPER
     )
     assert min(numbered(task, "plain")[0] for task in SIX[4:]) > 99
-    assert f"On odds first home is only {odds}." in LESSON
     assert {numbered("parity_check", way) for way in ("plain", "random", "random+logn")} == {(-11, 0)}
     homes = {task: [numbered(task, way)[0] for way in ("random+logn", "random")] for task in SIX}
     assert (homes["reverse_string"], homes["cycle_navigation"]) == ([97, 85], [78, 98])
-    assert "It is ahead at home on reversing, 97 against 85 %, behind on the cycle, 78 against 98," in DEEPER
+    assert homes["stack_manipulation"] == [70, 97]
+    assert "At home it is ahead on reversing, 97 against 85 %, and behind on the cycle, 78 against 98, and on" in DEEPER
+    assert "stack manipulation, 70 against 97." in DEEPER
+    beyond = {task: [numbered(task, way)[1] for way in ("random+logn", "random")] for task in SIX}
+    assert max(scaled - plain for scaled, plain in beyond.values()) < 6
+    assert "Beyond home it is nowhere ahead by more than a few points." in DEEPER
 
 
 TEETH = results.read(stored.DATA / "chomsky_parity.json")
