@@ -555,7 +555,7 @@ def test_sink_of_the_model_with_a_start_byte():
 def test_one_baseline_for_all_that_is_said_of_sinks():
     """All numbers of the recall model are means of the same three seeds on the same texts, beside one bare window."""
     section = LESSON.partition("## Build a sink")[2].partition("## A window with soft edges")[0]
-    assert section.count("the **baseline** is the bare window: 32 keys at 512 bytes") == 1
+    assert section.count('"512, a window of 32: the baseline": "window"') == 1
     assert "an eighth of the texts" not in section
     assert "2.44" not in section  # that of seed 0 alone
     for name in ("sinks", "kept", "swapped", "learned"):

@@ -578,7 +578,7 @@ def test_digits_are_those_that_needles_count():
     found = live.digits(model, BARE, texts, 512)
     assert (found.dtype, found.shape) == (torch.bool, (3, 4, 5))
     assert 100 * found.all(dim=2).double().mean().item() == live.percent(model, BARE, texts, 512, "needle")
-    assert "hidden at three places of the text and asked for at the end; all five digits must be right." in LESSON
+    assert "where they are asked for. One is *read* if all five digits are right." in LESSON
     assert torch.equal(live.digits(model, BARE, texts, 512, [1])[0], found[2])
     with pytest.raises(ValueError, match="tokens for needle and question"):
         live.digits(model, BARE, texts, 16)
@@ -1451,5 +1451,5 @@ def test_what_the_larger_model_finds_bare():
         for length in (256, 2048)
     )
     assert home == {0: 10, 1: 100}
-    said = "even with bare ReRoPE it reads {} % at eight times that length, the other {} % ("
+    said = "reads {} % at eight times that length, even with bare ReRoPE; the other does not, and reads {} % ("
     assert said.format(far[1], far[0]) in LESSON

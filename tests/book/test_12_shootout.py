@@ -829,8 +829,8 @@ def test_the_layer_that_reads_needs_log_n():
     assert said in LESSON
     # Measured on lesson 8's page, whose tests take the head away.
     there = (ROOT / "book" / "08_rerope.md").read_text("utf8")
-    assert "of the needles at the start of 512 bytes 94 % are still found." in there
-    assert "Take it away from the needle's five digits instead, and none is." in there
+    assert "Silence the third head on the five bytes that ask, `\"` to `1`, and it reads 94 %; on the needle's" in there
+    assert "on the needle's five digits instead, and it reads none." in there
     assert "and 94 % of the needles at the beginning are still found; take it away from the needle's digits" in LESSON
     for plan in ([far, bare, bare, bare], [cut, bare, bare, bare]):
         assert live.percent(model, plan, texts, 512, "needle") == 100
@@ -1230,7 +1230,9 @@ def test_the_larger_model_keeps_the_order_and_turns_one_verdict() -> None:
         {:.0f} %; the second finds {:.0f} % at home and {:.0f} % there, without any log n."""
     assert " ".join(said.format(*shares).split()) in LESSON
     assert shares[3] > 97
-    keeps = f"(A larger model, in the one seed that learned to find needles, keeps {shares[3]:.0f} % with ReRoPE alone"
+    keeps = (
+        f"a larger model, in the one seed that learned to find them, keeps {shares[3]:.0f} % with ReRoPE alone at eight"
+    )
     assert keeps in (ROOT / "book" / "06_entropy.md").read_text("utf8")
     bent, turned = ("rerope-w128", "rerope-w128-logn"), ("rope", "rope-logn", "invleaky-w64-logn")
     others = ("yarn", "yarn-logn", "rope-window", "invleaky-w64-logn-window", "hwfa2-w64-logn")
