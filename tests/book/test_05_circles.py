@@ -717,7 +717,9 @@ def test_a_jump_does_hardly_any_harm():
     assert found["llama3", "slowed-open", "natural", 512] == (0.4, -0.4, 1.3)
     assert found["yarn-without-factor", "slowed-open", "natural", 512][1] > 0
     assert "On all bytes at 512 a hard switch at one turn does about as well as Llama 3's ramp" in TEXT
-    assert "So the jump as such does hardly any harm here, and a longer ramp helps a little." in TEXT
+    assert (
+        "So the jump as such does hardly any harm here, and a longer ramp helps a little, at a price at home." in TEXT
+    )
 
 
 def test_paired_differences_of_the_lesson():

@@ -612,7 +612,7 @@ def test_letters_that_mark_the_places():
             found = live.attended(model, MENDED, tokens)[0][1, 0, 0, -1]
             hook.remove()
             assert found[four] > least > 0.2 > found[five]
-    assert "The second head brings the five digits *y*, *e*, *e*, *k*, *k*, the third one *y*, *y*, ⏎, ⏎, =," in CHAPTER
+    assert "One head brings the five digits *y*, *e*, *e*, *k*, *k*, the other *y*, *y*, ⏎, ⏎, =," in CHAPTER
     assert "what these two heads bring to them, and the weight goes to the fourth" in CHAPTER
     assert "Bring the end of the question what they bring to the digit before it, and the weight goes there" in CHAPTER
     assert "brings *y* to the first digit, *e* to the second and third, *k* to the fourth and fifth." in LESSON
@@ -696,7 +696,7 @@ def test_a_needle_needs_two_heads_of_the_first_layer():
         return round(48 * found / 100)
 
     assert [needles(), needles(1), needles(3), needles(1, 3)] == [22, 23, 33, 46]
-    assert "alone, seed 0 finds 46 of 48 needles; in the second alone, 23, one more than with none" in CHAPTER
+    assert "and in no other, seed 0 finds 46 of 48 needles; in the latter alone, 23, one more than with none" in CHAPTER
     looks = []  # each digit of 16 needles at home, at the k of its key: only the last two do
     for text in texts:
         tokens = passkey_windows(text[None, :65], depth=0.5)

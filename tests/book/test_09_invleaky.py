@@ -241,9 +241,7 @@ def test_what_the_dots_leave_free():
     assert ratios[0][-2] > 50 > 3 > ratios[0][-3]
     assert max(ratios[1]) < 3
     assert "at the dots the sum hardly changes, but between them it does." in LESSON
-    assert (
-        "Only the distances within the window, a small part of those that training asks for, contradict it." in LESSON
-    )
+    assert "Only the distances within the window contradict it." in LESSON
     taken = waves(every[every % 16 > 0])[:, [0, 3, 16, 19]] @ free[[0, 3, 16, 19]]
     assert (waves(every[every % 16 > 0]) @ free - taken).norm() < 0.2 * taken.norm()
 
@@ -582,7 +580,7 @@ def test_the_gaps_do_it():
         assert len({method.train_plan(step) for step in range(16)}) == 4
     rerope = [ahead("rerope-w32-logn-test", MOVING, m) for m in ("natural", "far copies")]
     told = "on ordinary text plain RoPE with a sliding window of 64 is two points ahead of the moving window, as is"
-    assert f"{told} ReRoPE, if the server may change" in LESSON
+    assert f"{told} ReRoPE with log n†, if the server may change" in LESSON
     assert ahead("rope-window", MOVING, "natural")[0] == 2.0
     assert min(low for _, low, _ in rerope) > 0
     told = "of far copies {} ({} to {}), and in needles we see no difference."
@@ -889,7 +887,7 @@ def test_far_keys_lead_astray():
     (text,) = passkey_windows(live.windows()[:1], 1.0).tolist()
     back = bytes(text).rindex(b"key") - bytes(text).index(b"key")
     assert back < 16  # within the window
-    assert f"their digits stand {back} bytes back, within the window, where no gap is." in LESSON
+    assert "their digits stand within the window, where no gap is." in LESSON
     assert plain < min(right(FIXED, f"needle {depth}")[0] for depth in ("0", "0.5"))
     dots = looked(FIXED, "rounded, 0")["right"]
     assert dots > cut

@@ -1117,7 +1117,7 @@ def test_paired_differences_of_the_lesson():
     for row in (JUMP, SCALED):  # needles show that far text is read, the other two measures do not
         ends = [board(row, metric, 512, "ahead_low") for metric in ("needle", "natural", "far copies")]
         assert ends[0] > 0 > max(ends[1:])
-    assert "Only needles show one jump reading from afar.\n" in LESSON
+    assert "Only needles show one jump reading from afar. (ReRoPE is about level with its cut.)\n" in LESSON
     assert "So only needles show one jump reading from afar, and why is open." in DEEPER
     assert ahead("rerope-w32-logn-test", JUMP, "natural", 512)[1] > 0
     assert ahead("rope-window", JUMP, "far copies", 512)[1] > 0  # plain RoPE's window has more of them

@@ -542,8 +542,8 @@ def test_how_many_have_a_scale() -> None:
     (its,) = rl.plan_from_hf({"num_hidden_layers": 1, "head_dim": 128, "rope_parameters": ministral})
     assert its.rotary_scale == 1
     assert (
-        "| a scale of the scores for length: by YaRN's or LongRoPE's rule (8; Ministral 3 switches it off), or one "
-        "that grows with the text (3) | 11 | {doc}`06_entropy` |" in LESSON
+        "| a scale of the scores for length: by YaRN's or LongRoPE's rule (8 of 9; Ministral 3 switches it off), or "
+        "one that grows with the text (3) | 11 | {doc}`06_entropy` |" in LESSON
     )
     assert "The eleven are 8 with an attention factor, YaRN's or LongRoPE's, and 3 whose scale grows" in DEEPER
     assert [name for name in grows if "temperature by position" in MODELS[name].outside] == [
@@ -1095,9 +1095,9 @@ def test_why_the_two_layers_are_not_taken() -> None:
     assert "On this seed only the first layer needs the scale, and a window, which keeps the crowd out, do" in shootout
     assert (
         "In your model other layers may be best, and have to be found by trying ({doc}`deeper/12_shootout`). `advise`, "
-        "which follows the row *attention may change* and takes the claimed length for home, does not try, so it bends "
-        "distances in every layer that turns and sees far. Then the outer two see every key of the text, too, and many "
-        "weak" in LESSON
+        "which follows the row *attention may change* and takes for home the claimed length, never a shorter one, does "
+        "not try, so it bends distances in every layer that turns and sees far. Then the outer two see every key of "
+        "the text, too, and many weak" in LESSON
     )
     advised = rl.hf.advise(as_llama(live.load(), length=64), 512).plan
     assert {layer.visible_window for layer in advised} == {None}
@@ -1156,7 +1156,7 @@ def test_costs_are_those_of_the_lessons_that_measured_them() -> None:
     assert "a $w$ of a quarter to a half of $N$, which was best in Su's tables" in lesson
     assert "beyond a quarter to a half of home (best in Su's tables)" in LESSON
     assert (
-        "`advise`, which follows the row *attention may change* and takes the claimed length for home, does not"
+        "`advise`, which follows the row *attention may change* and takes for home the claimed length, never a shorter"
         in LESSON
     )
     assert (
