@@ -746,7 +746,7 @@ def test_paired_differences_of_the_lesson():
     assert "far copies gain 2.1 points (1.4 to 2.8, paired byte for byte)" in CHAPTER
     gained, low, high = gain("rerope-w32", "needle")
     assert (
-        f"takes the needles from 27 % to 88 %**, {gained:.0f} points (95 % interval {low:.0f} to {high:.0f}, in"
+        f"takes the needles from 27 % to 88 %**, {gained:.0f} points (95 % interval {low:.0f} to {high:.0f}, paired"
         in LESSON
     )
     assert "on all bytes log n† gains ReRoPE 1.3 points (0.7 to 1.9)" in LESSON
